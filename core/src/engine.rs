@@ -1,0 +1,456 @@
+//! The seam between the contract and a database.
+//!
+//! An engine is a cheap handle on one database that implements [`Backend`] and one trait
+//! for each mechanism: [`Queues`], [`Streams`], [`Locks`], [`Notify`], [`Schedules`].
+//! Together they are an [`Engine`], which is all that users ever name. Engines hold SQL and
+//! connections; names are valid, payloads encoded and options resolved before they get here.
+//!
+//! Rules that all methods share:
+//!
+//! - An operation reads the engine's clock once. Sums of times saturate.
+//! - [`At::Auto`] commits before the future is ready, wakes the topics it touched, and is
+//!   wholly done or not at all, also when its future is dropped. [`At::In`] runs in the
+//!   transaction that the connection is in and wakes nobody before that commits.
+//! - Slices are done in one commit, in their order, with a result for each. An empty slice
+//!   is an empty result.
+//! - After [`Backend::close`] calls fail; the store does not make any.
+
+use std::any::Any;
+use std::future::Future;
+use std::time::Duration;
+
+use alkstore_macros::facade;
+
+use crate::Result;
+use crate::notify::WakeReceiver;
+pub use crate::notify::{Topic, TopicKind, WakeHub, Wakes};
+use crate::queue::{Job, Swept};
+use crate::stream::StreamEvent;
+
+/// Where an operation runs.
+#[derive(Debug)]
+pub enum At<'c, C: ?Sized> {
+    /// On its own, committed at once.
+    Auto,
+    /// In the transaction that this connection is in; its owner commits.
+    In(&'c mut C),
+}
+
+/// A transaction that the engine began. Dropping it rolls it back.
+pub trait Transaction: Send + Sized + 'static {
+    /// The driver's connection.
+    type Conn: ?Sized + Send + 'static;
+
+    /// The connection that the transaction runs on.
+    fn conn(&mut self) -> &mut Self::Conn;
+
+    /// Commits, then wakes `wakes`, where the database itself does not.
+    ///
+    /// A dropped future leaves the transaction wholly committed or wholly rolled back.
+    fn commit(self, wakes: Wakes) -> impl Future<Output = Result<()>> + Send;
+
+    /// Rolls back and waits until that is done.
+    fn rollback(self) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// The connections of an engine.
+pub trait Backend: Clone + Send + Sync + 'static {
+    /// The driver's connection, which business SQL runs on.
+    type Conn: ?Sized + Send + 'static;
+    /// A transaction of the engine's own.
+    type Tx: Transaction<Conn = Self::Conn>;
+
+    /// Begins a transaction that may write.
+    fn begin(&self) -> impl Future<Output = Result<Self::Tx>> + Send;
+
+    /// The connection in what an application passed to an operation of a boxed store: the
+    /// connection itself, or the driver's transaction or pooled connection around it.
+    fn downcast(connection: &mut (dyn Any + Send)) -> Option<&mut Self::Conn>;
+
+    /// The connection as a boxed store hands it out: `connection` itself.
+    fn upcast(connection: &mut Self::Conn) -> &mut (dyn Any + Send);
+
+    /// How long a lost wake may delay what waits on it.
+    fn reread_interval(&self) -> Duration;
+
+    /// Closes the receivers, stops background work and closes connections. Idempotent.
+    fn close(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// When a job is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ready {
+    /// At the engine's now.
+    Now,
+    /// So many seconds after the engine's now, saturating.
+    In(i64),
+    /// At this unix second.
+    At(i64),
+}
+
+impl Ready {
+    /// The unix second for a clock that shows `now`.
+    #[must_use]
+    pub fn resolve(self, now: i64) -> i64 {
+        match self {
+            Self::Now => now,
+            Self::In(delay) => now.saturating_add(delay),
+            Self::At(run_at) => run_at,
+        }
+    }
+}
+
+/// What a job carries from its queue's options, checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamps {
+    /// How long a claim holds, in seconds.
+    pub visibility_timeout_s: i64,
+    /// How often the job may be claimed.
+    pub max_attempts: i64,
+    /// The base of the retry delay, in seconds.
+    pub backoff_base_s: i64,
+    /// How long the dead job is kept, in seconds; `None` is for ever.
+    pub dead_letter_retention_s: Option<i64>,
+}
+
+/// A job to insert.
+#[derive(Debug, Clone, Copy)]
+pub struct NewJob<'a> {
+    /// The queue.
+    pub queue: &'a str,
+    /// The encoded payload, stored as it is.
+    pub payload: &'a [u8],
+    /// When the job is ready.
+    pub ready: Ready,
+    /// Higher goes first.
+    pub priority: i64,
+    /// Seconds from the engine's now to the job's expiry.
+    pub expires: Option<i64>,
+    /// What the job carries from its queue's options.
+    pub stamps: Stamps,
+}
+
+/// A wish for jobs.
+#[derive(Debug, Clone, Copy)]
+pub struct ClaimRequest<'a> {
+    /// The queue.
+    pub queue: &'a str,
+    /// Who claims.
+    pub worker: &'a str,
+    /// The most jobs to hand out; at least 1.
+    pub limit: i64,
+}
+
+/// What identifies one claim of one job: each claim adds one to the job's attempts, so the
+/// pair of id and attempt never comes twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClaimId<'a> {
+    /// The queue.
+    pub queue: &'a str,
+    /// The job.
+    pub id: i64,
+    /// The job's attempts as that claim counted them.
+    pub attempt: i64,
+}
+
+/// How a claim ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// The job is done: delete it.
+    Done,
+    /// Pending again after so many seconds, with this as its last error.
+    Again {
+        /// Seconds from the engine's now, saturating.
+        delay: i64,
+        /// The last error.
+        error: &'a str,
+    },
+    /// Dead, with this as its last error.
+    Dead {
+        /// The last error.
+        error: &'a str,
+    },
+}
+
+/// One claim to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClaimEnd<'a> {
+    /// Which claim.
+    pub claim: ClaimId<'a>,
+    /// How it ends.
+    pub outcome: Outcome<'a>,
+}
+
+/// The most lapsed claims, and the most expired jobs, that one claim looks at.
+pub const MOST_SWEPT_PER_CLAIM: i64 = 1000;
+
+/// The last error of a job whose claims lapsed until no attempts were left.
+pub const MAX_ATTEMPTS_EXCEEDED: &str = "max attempts exceeded";
+
+/// The last error of a job that was not done before its expiry.
+pub const EXPIRED: &str = "expired";
+
+/// Jobs.
+#[facade]
+pub trait Queues: Backend {
+    /// Inserts jobs and returns their ids, ascending. Wakes their queues.
+    fn insert_jobs(
+        &self,
+        at: At<'_, Self::Conn>,
+        jobs: &[NewJob<'_>],
+    ) -> impl Future<Output = Result<Vec<i64>>> + Send;
+
+    /// Hands out jobs: for each request first up to [`MOST_SWEPT_PER_CLAIM`] expired jobs of
+    /// its queue go to dead ([`EXPIRED`]) and as many lapsed claims end, most overdue first:
+    /// pending again, or dead ([`MAX_ATTEMPTS_EXCEEDED`]) with no attempts left. Then
+    /// pending jobs that are ready and not expired are claimed, by priority from high to
+    /// low, `run_at`, id, and come back in that order.
+    fn claim_jobs(
+        &self,
+        requests: &[ClaimRequest<'_>],
+    ) -> impl Future<Output = Result<Vec<Vec<Job>>>> + Send;
+
+    /// Ends claims. `false` where the job is not processing, or held by another claim, or
+    /// the claim has lapsed; then nothing changed. A job that is ready again wakes its queue.
+    fn finish_claims(
+        &self,
+        at: At<'_, Self::Conn>,
+        ends: &[ClaimEnd<'_>],
+    ) -> impl Future<Output = Result<Vec<bool>>> + Send;
+
+    /// Sets a claim's deadline to now plus `extend` seconds; `false` as in
+    /// [`Queues::finish_claims`].
+    fn extend_claim(
+        &self,
+        claim: &ClaimId<'_>,
+        extend: i64,
+    ) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Deletes a live job, whoever holds it.
+    fn cancel_job(&self, queue: &str, id: i64) -> impl Future<Output = Result<bool>> + Send;
+
+    /// The job, live or dead.
+    fn find_job(
+        &self,
+        at: At<'_, Self::Conn>,
+        queue: &str,
+        id: i64,
+    ) -> impl Future<Output = Result<Option<Job>>> + Send;
+
+    /// Moves every live job of the queue past its expiry to dead ([`EXPIRED`]) and deletes
+    /// every dead one past its retention.
+    fn sweep_jobs(&self, queue: &str) -> impl Future<Output = Result<Swept>> + Send;
+}
+
+/// An event to append.
+#[derive(Debug, Clone, Copy)]
+pub struct NewEvent<'a> {
+    /// The stream.
+    pub stream: &'a str,
+    /// The key; not blank if present.
+    pub key: Option<&'a str>,
+    /// The encoded payload, stored as it is.
+    pub payload: &'a [u8],
+}
+
+/// Where a read of a stream starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After<'a> {
+    /// After this offset.
+    Offset(i64),
+    /// After the offset that this consumer saved, 0 if it never did.
+    SavedBy(&'a str),
+}
+
+/// Streams of events.
+#[facade]
+pub trait Streams: Backend {
+    /// Appends events and returns their offsets: dense per stream, in commit order, never
+    /// used twice. Wakes the streams.
+    fn append_events(
+        &self,
+        at: At<'_, Self::Conn>,
+        events: &[NewEvent<'_>],
+    ) -> impl Future<Output = Result<Vec<i64>>> + Send;
+
+    /// Events by ascending offset, at most `limit`, which is at least 1.
+    fn read_events(
+        &self,
+        at: At<'_, Self::Conn>,
+        stream: &str,
+        after: After<'_>,
+        limit: i64,
+    ) -> impl Future<Output = Result<Vec<StreamEvent>>> + Send;
+
+    /// Saves a consumer's offset, unless it has saved a greater one or `offset` is below 1.
+    fn save_offset(
+        &self,
+        at: At<'_, Self::Conn>,
+        stream: &str,
+        consumer: &str,
+        offset: i64,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// The offset that a consumer saved, 0 if it never did.
+    fn find_offset(
+        &self,
+        at: At<'_, Self::Conn>,
+        stream: &str,
+        consumer: &str,
+    ) -> impl Future<Output = Result<i64>> + Send;
+
+    /// Deletes the events up to and including `horizon` and returns how many. Wakes nobody.
+    fn trim_events(&self, stream: &str, horizon: i64) -> impl Future<Output = Result<u64>> + Send;
+}
+
+/// Named locks.
+#[facade]
+pub trait Locks: Backend {
+    /// Acquires the lock for `ttl` seconds if it is free or has lapsed, with a token greater
+    /// than all before it for that name. An owner that holds it already gets the token of
+    /// its acquisition and no longer lease. `None` if another holds it.
+    fn acquire_lock(
+        &self,
+        name: &str,
+        owner: &str,
+        ttl: i64,
+    ) -> impl Future<Output = Result<Option<i64>>> + Send;
+
+    /// Sets the deadline of the acquisition with this token to now plus `ttl` seconds;
+    /// `false` if it has lapsed or ended.
+    fn renew_lock(
+        &self,
+        name: &str,
+        token: i64,
+        ttl: i64,
+    ) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Ends the acquisition with this token; `false` if it has lapsed or ended.
+    fn release_lock(&self, name: &str, token: i64) -> impl Future<Output = Result<bool>> + Send;
+}
+
+/// Wake-ups.
+#[facade]
+pub trait Notify: Backend {
+    /// Wakes who listens to the channel.
+    fn send_notify(
+        &self,
+        at: At<'_, Self::Conn>,
+        channel: &str,
+        payload: &[u8],
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// A receiver of everything on this topic that commits after the future is ready.
+    fn listen(&self, topic: Topic<'_>) -> impl Future<Output = Result<WakeReceiver>> + Send;
+
+    /// The first size of an encoded payload in bytes that a notify refuses, if any.
+    fn notify_limit(&self) -> Option<usize>;
+}
+
+/// A schedule to insert or replace.
+#[derive(Debug, Clone, Copy)]
+pub struct NewSchedule<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its spec as it was given.
+    pub spec: &'a str,
+    /// The spec's interval in seconds; at least 1.
+    pub interval_s: i64,
+    /// The queue that its jobs go to.
+    pub queue: &'a str,
+    /// The jobs' encoded payload.
+    pub payload: &'a [u8],
+    /// The jobs' priority.
+    pub priority: i64,
+    /// Seconds from a fire to its job's expiry.
+    pub expires: Option<i64>,
+    /// What the jobs carry.
+    pub stamps: Stamps,
+}
+
+/// A schedule whose boundary has passed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueSchedule {
+    /// Its name.
+    pub name: String,
+    /// Its interval in seconds.
+    pub interval_s: i64,
+    /// Its earliest boundary that has not fired, a unix second.
+    pub next_at: i64,
+    /// The queue that its jobs go to.
+    pub queue: String,
+    /// The jobs' encoded payload.
+    pub payload: Vec<u8>,
+    /// The jobs' priority.
+    pub priority: i64,
+    /// Seconds from a fire to its job's expiry.
+    pub expires: Option<i64>,
+    /// What the jobs carry.
+    pub stamps: Stamps,
+}
+
+/// What the schedules look like at one instant.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Agenda {
+    /// The engine's now, a unix second.
+    pub now: i64,
+    /// The earliest boundary of all schedules that has not fired.
+    pub next_at: Option<i64>,
+    /// The schedules with `next_at <= now`, most overdue first, as many as were asked for.
+    pub due: Vec<DueSchedule>,
+}
+
+/// A schedule's step to a later boundary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Advance<'a> {
+    /// The schedule.
+    pub name: &'a str,
+    /// The boundary it was seen at.
+    pub from: i64,
+    /// The boundary it goes to.
+    pub to: i64,
+}
+
+/// Schedules.
+#[facade]
+pub trait Schedules: Backend {
+    /// Inserts or replaces a schedule and returns its next boundary: the old one if a
+    /// schedule of this name had the same spec, else now plus the interval, saturating.
+    /// Wakes [`Topic::SCHEDULES`].
+    fn upsert_schedule(
+        &self,
+        schedule: &NewSchedule<'_>,
+    ) -> impl Future<Output = Result<i64>> + Send;
+
+    /// Deletes a schedule.
+    fn delete_schedule(&self, name: &str) -> impl Future<Output = Result<bool>> + Send;
+
+    /// The schedules, with at most `limit` due ones, which may be 0. In a transaction those stay as they are
+    /// until it ends.
+    fn read_agenda(
+        &self,
+        at: At<'_, Self::Conn>,
+        limit: i64,
+    ) -> impl Future<Output = Result<Agenda>> + Send;
+
+    /// Moves schedules on; `false` where one is gone or no longer at `from`.
+    fn advance_schedules(
+        &self,
+        at: At<'_, Self::Conn>,
+        steps: &[Advance<'_>],
+    ) -> impl Future<Output = Result<Vec<bool>>> + Send;
+}
+
+/// A database that keeps the whole contract. Implemented by implementing its parts.
+pub trait Engine: Queues + Streams + Locks + Notify + Schedules {}
+
+impl<T: Queues + Streams + Locks + Notify + Schedules> Engine for T {}
+
+/// An engine that is opened by a URL or a path.
+pub trait Open: Engine {
+    /// The URL schemes it answers to, without `:`.
+    const SCHEMES: &'static [&'static str];
+
+    /// Opens the database and brings its schema up to date.
+    fn open(target: &str) -> impl Future<Output = Result<Self>> + Send;
+}

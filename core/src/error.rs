@@ -1,0 +1,239 @@
+//! The one error type of the contract.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+
+/// The result of every fallible operation of this library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+type Source = Box<dyn StdError + Send + Sync>;
+
+/// What can go wrong, one variant for each thing that a caller can act on.
+///
+/// No work, a lost race, a refused handle operation and a lost lock are values
+/// (`None`, `false`, an empty list), never errors. Text that came from the caller is
+/// shown with its control characters escaped.
+///
+/// ```
+/// use alkstore::Error;
+///
+/// fn advice(error: &Error) -> &'static str {
+///     match error {
+///         Error::PayloadTooLarge { .. } => "send a reference instead",
+///         error if error.is_transient() => "try again",
+///         _ => "mend the call",
+///     }
+/// }
+/// assert_eq!(advice(&Error::PayloadTooLarge { limit: 8000 }), "send a reference instead");
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The encoded payload of a notify is not below the engine's limit.
+    #[error("the encoded payload must be shorter than {limit} bytes")]
+    PayloadTooLarge {
+        /// The first size in bytes that is refused.
+        limit: usize,
+    },
+    /// The name starts with the prefix that the library keeps for itself.
+    #[error("the name {} is reserved: it starts with `__alkstore_`", Shown(name))]
+    ReservedName {
+        /// The name as it was given.
+        name: String,
+    },
+    /// The name breaks a rule that all engines share.
+    #[error("the name {} is invalid: {reason}", Shown(name))]
+    InvalidName {
+        /// The name as it was given.
+        name: String,
+        /// The rule that it breaks.
+        reason: &'static str,
+    },
+    /// The schedule's spec is not `@every <n><unit>`.
+    #[error("the schedule spec {} is invalid: {reason}", Shown(spec))]
+    InvalidSpec {
+        /// The spec as it was given.
+        spec: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// An argument is outside what the operation accepts; nothing was done.
+    #[error("the argument `{argument}` is {}: {reason}", Shown(value))]
+    InvalidArgument {
+        /// The argument's name.
+        argument: &'static str,
+        /// The value as it was given.
+        value: String,
+        /// What would be accepted.
+        reason: &'static str,
+    },
+    /// `run_schedules` led and another runner took over.
+    #[error("the scheduler's leadership was lost to another runner")]
+    LeadershipLost,
+    /// The receiver is closed for good: its store was closed or its database is gone.
+    #[error("the receiver is closed")]
+    Closed,
+    /// A payload cannot be encoded, or stored bytes cannot be decoded as asked.
+    #[error(transparent)]
+    Codec(CodecError),
+    /// The database refused or could not be reached; the source chain has the details.
+    #[error(transparent)]
+    Database(DatabaseError),
+}
+
+impl Error {
+    /// A database error that trying again does not mend.
+    ///
+    /// `context` says what failed; `source` is the driver's own error.
+    ///
+    /// ```
+    /// let error = alkstore::Error::database("cannot read the schema", std::fmt::Error);
+    /// assert!(!error.is_transient());
+    /// ```
+    pub fn database(
+        context: impl Into<Cow<'static, str>>,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        Self::Database(DatabaseError {
+            context: context.into(),
+            transient: false,
+            source: Some(source.into()),
+        })
+    }
+
+    /// A database error that may pass: a lock that was held, a lost connection.
+    ///
+    /// ```
+    /// let error = alkstore::Error::transient("the writer is busy", std::fmt::Error);
+    /// assert!(error.is_transient());
+    /// ```
+    pub fn transient(
+        context: impl Into<Cow<'static, str>>,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        Self::Database(DatabaseError {
+            context: context.into(),
+            transient: true,
+            source: Some(source.into()),
+        })
+    }
+
+    /// The error of every operation that starts after the store was closed.
+    #[must_use]
+    pub fn store_closed() -> Self {
+        Self::database("the operation was not started", StoreClosed)
+    }
+
+    /// Whether trying the same call again can help: a lock timeout, a serialization
+    /// failure, a deadlock, a lost connection, an exhausted pool, a busy disk.
+    ///
+    /// Inside a transaction it is the whole transaction that has to be tried again.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Database(error) if error.transient)
+    }
+
+    /// The same failure as a [`Error::Database`], for places that promise only that.
+    pub(crate) fn into_database(self) -> Self {
+        match self {
+            Self::Database(_) => self,
+            other => Self::database("the event could not be read", other),
+        }
+    }
+}
+
+/// The store was closed before the operation began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the store is closed")]
+pub struct StoreClosed;
+
+/// A failure of the database, with the driver's error as its source.
+#[derive(Debug)]
+pub struct DatabaseError {
+    context: Cow<'static, str>,
+    transient: bool,
+    source: Option<Source>,
+}
+
+impl fmt::Display for DatabaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Escaped(&self.context))?;
+        match &self.source {
+            Some(source) => write!(f, ": {}", Escaped(&source.to_string())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StdError for DatabaseError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// A payload that could not be encoded or decoded.
+#[derive(Debug, thiserror::Error)]
+#[error("the payload cannot be converted: {0}")]
+pub struct CodecError(#[source] pub(crate) serde_json::Error);
+
+/// A caller's text in quotes, escaped and cut, so that a log line stays one line.
+struct Shown<'a>(&'a str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MOST: usize = 80;
+        match self.0.char_indices().nth(MOST) {
+            None => write!(f, "{:?}", self.0),
+            Some((end, _)) => write!(f, "{:?}… ({} bytes)", &self.0[..end], self.0.len()),
+        }
+    }
+}
+
+/// Text with its control characters escaped and everything else as it is.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| {
+            if c.is_control() {
+                write!(f, "{}", c.escape_default())
+            } else {
+                write!(f, "{c}")
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_escape_control_characters() {
+        let error = Error::ReservedName {
+            name: "__alkstore_\u{1b}[31m\n".into(),
+        };
+        assert_eq!(error.to_string().lines().count(), 1);
+        assert!(!error.to_string().contains('\u{1b}'));
+        let error = Error::database("while reading \"a\nb\"", std::fmt::Error);
+        assert_eq!(error.to_string().lines().count(), 1);
+    }
+
+    #[test]
+    fn the_source_chain_reaches_the_cause() {
+        let error = Error::store_closed();
+        let cause = error.source().expect("a database error has a source");
+        assert!(cause.downcast_ref::<StoreClosed>().is_some());
+    }
+
+    #[test]
+    fn long_text_is_cut() {
+        let error = Error::InvalidName {
+            name: "é".repeat(500),
+            reason: "too long",
+        };
+        assert!(error.to_string().len() < 400);
+        assert!(error.to_string().contains("(1000 bytes)"));
+    }
+}

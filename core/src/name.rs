@@ -1,0 +1,86 @@
+//! The rules that every name obeys, on every engine alike.
+
+use crate::{Error, Result};
+
+/// The longest name in bytes.
+pub const MAX_NAME_BYTES: usize = 255;
+
+/// What names of the library's own start with; no shared name may.
+pub const RESERVED_PREFIX: &str = "__alkstore_";
+
+/// The channel of the wake that every receiver gets after its engine's connection for
+/// notifications was lost and made anew.
+pub const LISTENER_RECONNECTED: &str = "__alkstore_listener_reconnected__";
+
+/// The lock that the leading scheduler holds.
+pub const SCHEDULER_LOCK: &str = "__alkstore_scheduler";
+
+/// The queue behind an outbox.
+pub(crate) fn outbox_queue(outbox: &str) -> String {
+    format!("{RESERVED_PREFIX}outbox:{outbox}")
+}
+
+/// Checks a name that all users of a database share: of a channel, a stream, a queue, an
+/// outbox, a lock, a schedule.
+pub(crate) fn check_shared(name: &str) -> Result<()> {
+    check_local(name)?;
+    if name.starts_with(RESERVED_PREFIX) {
+        return Err(Error::ReservedName {
+            name: name.to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// Checks a name that means something only beside a shared one: a stream's consumer, a
+/// lock's owner, a worker, an event's key.
+pub(crate) fn check_local(name: &str) -> Result<()> {
+    let reason = if name.trim().is_empty() {
+        "it is empty or blank"
+    } else if name.len() > MAX_NAME_BYTES {
+        "it is longer than 255 bytes"
+    } else if name.contains('\0') {
+        "it contains a NUL character"
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidName {
+        name: name.to_owned(),
+        reason,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::plain("orders")]
+    #[case::longest(&"x".repeat(255))]
+    #[case::emoji("🦀 'quoted' \"twice\"\n")]
+    fn accepted(#[case] name: &str) {
+        assert!(check_shared(name).is_ok());
+        assert!(check_local(name).is_ok());
+    }
+
+    #[rstest]
+    #[case::empty("")]
+    #[case::blank(" \t\n")]
+    #[case::nul("a\0b")]
+    #[case::too_long(&"x".repeat(256))]
+    #[case::too_long_in_bytes(&"é".repeat(128))]
+    fn refused(#[case] name: &str) {
+        assert!(matches!(check_shared(name), Err(Error::InvalidName { .. })));
+        assert!(matches!(check_local(name), Err(Error::InvalidName { .. })));
+    }
+
+    #[test]
+    fn only_shared_names_reserve_the_prefix() {
+        assert!(matches!(
+            check_shared(SCHEDULER_LOCK),
+            Err(Error::ReservedName { .. })
+        ));
+        assert!(check_local(SCHEDULER_LOCK).is_ok());
+    }
+}

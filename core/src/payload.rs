@@ -1,0 +1,137 @@
+//! How a payload becomes bytes and bytes become a payload.
+
+use std::io;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::ser::{CompactFormatter, Formatter};
+
+use crate::error::CodecError;
+use crate::{Error, Result};
+
+/// The deepest nesting of arrays and objects that can be read back.
+const MAX_DEPTH: usize = 127;
+
+/// Encodes a payload: exactly the bytes of `serde_json::to_vec`, or
+/// [`Error::Codec`] where that fails or nests deeper than 127 containers.
+pub(crate) fn encode<P: Serialize + ?Sized>(payload: &P) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(128);
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Shallow { depth: 0 });
+    payload.serialize(&mut serializer).map_err(codec)?;
+    Ok(bytes)
+}
+
+/// Decodes stored bytes; [`Error::Codec`] if they are not a `T`.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(codec)
+}
+
+fn codec(error: serde_json::Error) -> Error {
+    Error::Codec(CodecError(error))
+}
+
+/// Writes like the compact formatter and refuses to go too deep. Serialization recurses
+/// only through this, so a value of any depth is refused before it can exhaust the stack.
+struct Shallow {
+    depth: usize,
+}
+
+impl Shallow {
+    fn enter(&mut self) -> io::Result<()> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(io::Error::other(
+                "it nests deeper than 127 arrays and objects",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Formatter for Shallow {
+    fn begin_array<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.enter()?;
+        CompactFormatter.begin_array(writer)
+    }
+
+    fn end_array<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.depth -= 1;
+        CompactFormatter.end_array(writer)
+    }
+
+    fn begin_object<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.enter()?;
+        CompactFormatter.begin_object(writer)
+    }
+
+    fn end_object<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.depth -= 1;
+        CompactFormatter.end_object(writer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Serializer;
+    use serde::ser::SerializeSeq;
+    use serde_json::{Value, json};
+
+    /// Arrays in arrays, made while they are written.
+    struct Deep(usize);
+
+    impl Serialize for Deep {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let mut seq = serializer.serialize_seq(None)?;
+            if self.0 > 1 {
+                seq.serialize_element(&Deep(self.0 - 1))?;
+            }
+            seq.end()
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_serde_json() {
+        #[derive(Serialize)]
+        enum Shape {
+            Unit,
+            Tuple(i8, f64),
+            Struct {
+                name: &'static str,
+                none: Option<u64>,
+            },
+        }
+        let values = (
+            json!({"b": [1, {}, []], "a": "\u{0}\u{7f}é🦀", "max": u64::MAX, "min": i64::MIN}),
+            [
+                Shape::Unit,
+                Shape::Tuple(-1, 0.1),
+                Shape::Struct {
+                    name: "x\n",
+                    none: None,
+                },
+            ],
+            f64::NAN,
+        );
+        let plain = serde_json::to_vec(&values).expect("serde_json encodes it");
+        assert_eq!(encode(&values).expect("so do we"), plain);
+    }
+
+    #[test]
+    fn the_deepest_value_reads_back() {
+        let bytes = encode(&Deep(127)).expect("127 levels are allowed");
+        assert!(decode::<Value>(&bytes).is_ok());
+        assert!(matches!(encode(&Deep(128)), Err(Error::Codec(_))));
+    }
+
+    #[test]
+    fn a_very_deep_value_does_not_exhaust_the_stack() {
+        assert!(matches!(encode(&Deep(100_000)), Err(Error::Codec(_))));
+    }
+
+    #[test]
+    fn siblings_do_not_add_up() {
+        let wide = vec![[[1u8]]; 1000];
+        assert!(encode(&wide).is_ok());
+    }
+}

@@ -1,0 +1,390 @@
+//! Streams: durable events, read in order by any number of consumers.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::engine::{After, At, Engine, NewEvent, Topic};
+use crate::notify::WakeReceiver;
+use crate::queue::only;
+use crate::{EventReceiver, Result, Store, name, payload};
+
+impl<E: Engine> Store<E> {
+    /// A handle on a stream. Nothing is created: a stream is a name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`](crate::Error::InvalidName),
+    /// [`Error::ReservedName`](crate::Error::ReservedName).
+    ///
+    /// ```
+    /// # use alkstore::{Engine, Result, Store};
+    /// # async fn example<E: Engine>(store: Store<E>) -> Result<()> {
+    /// let orders = store.stream("orders")?;
+    /// let offset = orders.publish(&"created").await?;
+    /// let mut events = orders.subscribe("billing").await?;
+    /// while let Some(event) = events.recv().await {
+    ///     println!("{}", event?.payload_as::<String>()?);
+    ///     events.save_offset().await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn stream(&self, name: &str) -> Result<Stream<E>> {
+        name::check_shared(name)?;
+        Ok(Stream {
+            store: self.clone(),
+            name: name.into(),
+        })
+    }
+}
+
+/// A handle on a stream, cheap to clone.
+#[derive(Debug)]
+pub struct Stream<E> {
+    store: Store<E>,
+    name: Arc<str>,
+}
+
+impl<E: Engine> Clone for Stream<E> {
+    fn clone(&self) -> Self {
+        Self {
+            store: self.store.clone(),
+            name: Arc::clone(&self.name),
+        }
+    }
+}
+
+impl<E: Engine> Stream<E> {
+    /// The stream's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Publishes an event, committed when this returns, and returns its offset: 1, 2, 3 … in
+    /// commit order, never used again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Codec`](crate::Error::Codec); [`Error::Database`](crate::Error::Database).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has published the event or has not.
+    ///
+    /// ```
+    /// # use alkstore::{Engine, Result, Stream};
+    /// # async fn example<E: Engine>(orders: Stream<E>) -> Result<()> {
+    /// let offset = orders.publish(&"created").await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn publish<P>(&self, payload: &P) -> Result<i64>
+    where
+        P: Serialize + Sync + ?Sized,
+    {
+        self.publish_with_key(None, payload).await
+    }
+
+    /// Publishes an event with a key. The key is carried, nothing more: order is by offset.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`](crate::Error::InvalidName) for a key that is blank, longer than
+    /// 255 bytes or has a NUL character; else as for [`Stream::publish`].
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has published the event or has not.
+    ///
+    /// ```
+    /// # use alkstore::{Engine, Result, Stream};
+    /// # async fn example<E: Engine>(orders: Stream<E>) -> Result<()> {
+    /// orders.publish_with_key(Some("customer-7"), &"created").await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn publish_with_key<P>(&self, key: Option<&str>, payload: &P) -> Result<i64>
+    where
+        P: Serialize + Sync + ?Sized,
+    {
+        key.map_or(Ok(()), name::check_local)?;
+        let payload = payload::encode(payload)?;
+        let event = NewEvent {
+            stream: &self.name,
+            key,
+            payload: &payload,
+        };
+        only(self.store.live()?.append_events(At::Auto, &[event]).await?)
+    }
+
+    /// Publishes events, each with an optional key, in one commit and returns their offsets
+    /// in the order given. All of them are published or none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Stream::publish_with_key`].
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has published all events or none.
+    ///
+    /// ```
+    /// # use alkstore::{Engine, Result, Stream};
+    /// # async fn example<E: Engine>(orders: Stream<E>) -> Result<()> {
+    /// let offsets = orders.publish_batch(&[(Some("customer-7"), 1), (None, 2)]).await?;
+    /// assert_eq!(offsets.len(), 2);
+    /// # Ok(()) }
+    /// ```
+    pub async fn publish_batch<P>(&self, events: &[(Option<&str>, P)]) -> Result<Vec<i64>>
+    where
+        P: Serialize + Sync,
+    {
+        events
+            .iter()
+            .filter_map(|(key, _)| *key)
+            .try_for_each(name::check_local)?;
+        let payloads = events
+            .iter()
+            .map(|(_, p)| payload::encode(p))
+            .collect::<Result<Vec<_>>>()?;
+        let events: Vec<_> = std::iter::zip(events, &payloads)
+            .map(|((key, _), payload)| NewEvent {
+                stream: &self.name,
+                key: *key,
+                payload,
+            })
+            .collect();
+        let engine = self.store.live()?;
+        if events.is_empty() {
+            return Ok(Vec::new());
+        }
+        engine.append_events(At::Auto, &events).await
+    }
+
+    /// Up to `limit` events with an offset greater than `offset`, ascending. Zero or a
+    /// negative limit reads nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`](crate::Error::Database).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing changes.
+    ///
+    /// ```
+    /// # use alkstore::{Engine, Result, Stream};
+    /// # async fn example<E: Engine>(orders: Stream<E>) -> Result<()> {
+    /// let first = orders.read_since(0, 100).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn read_since(&self, offset: i64, limit: i64) -> Result<Vec<StreamEvent>> {
+        read(
+            self.store.live()?,
+            At::Auto,
+            &self.name,
+            After::Offset(offset),
+            limit,
+        )
+        .await
+    }
+
+    /// Up to `limit` events after the offset that `consumer` saved, ascending.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`](crate::Error::InvalidName) for the consumer;
+    /// [`Error::Database`](crate::Error::Database).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing changes.
+    ///
+    /// ```
+    /// # use alkstore::{Engine, Result, Stream};
+    /// # async fn example<E: Engine>(orders: Stream<E>) -> Result<()> {
+    /// let new = orders.read_from_consumer("billing", 100).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn read_from_consumer(&self, consumer: &str, limit: i64) -> Result<Vec<StreamEvent>> {
+        name::check_local(consumer)?;
+        read(
+            self.store.live()?,
+            At::Auto,
+            &self.name,
+            After::SavedBy(consumer),
+            limit,
+        )
+        .await
+    }
+
+    /// Saves how far `consumer` has come. Never backwards: a lower offset is ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`](crate::Error::InvalidName) for the consumer;
+    /// [`Error::Database`](crate::Error::Database).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has saved the offset or has not.
+    ///
+    /// ```
+    /// # use alkstore::{Engine, Result, Stream};
+    /// # async fn example<E: Engine>(orders: Stream<E>) -> Result<()> {
+    /// orders.save_offset("billing", 42).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn save_offset(&self, consumer: &str, offset: i64) -> Result<()> {
+        name::check_local(consumer)?;
+        self.store
+            .live()?
+            .save_offset(At::Auto, &self.name, consumer, offset)
+            .await
+    }
+
+    /// The offset that `consumer` saved, 0 if it never did.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`](crate::Error::InvalidName) for the consumer;
+    /// [`Error::Database`](crate::Error::Database).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing changes.
+    ///
+    /// ```
+    /// # use alkstore::{Engine, Result, Stream};
+    /// # async fn example<E: Engine>(orders: Stream<E>) -> Result<()> {
+    /// let behind = orders.get_offset("billing").await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn get_offset(&self, consumer: &str) -> Result<i64> {
+        name::check_local(consumer)?;
+        self.store
+            .live()?
+            .find_offset(At::Auto, &self.name, consumer)
+            .await
+    }
+
+    /// Deletes the events up to and including `horizon` and returns how many. Wakes nobody;
+    /// later events keep their offsets, saved offsets stay, and no offset is used again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`](crate::Error::Database).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has trimmed or has not.
+    ///
+    /// ```
+    /// # use alkstore::{Engine, Result, Stream};
+    /// # async fn example<E: Engine>(orders: Stream<E>) -> Result<()> {
+    /// let slowest = orders.get_offset("billing").await?;
+    /// let trimmed = orders.trim_to(slowest).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn trim_to(&self, horizon: i64) -> Result<u64> {
+        self.store.live()?.trim_events(&self.name, horizon).await
+    }
+
+    /// Follows the stream from the offset that `consumer` saved: everything that is there,
+    /// then everything that comes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`](crate::Error::InvalidName) for the consumer;
+    /// [`Error::Database`](crate::Error::Database).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call leaves nothing behind.
+    ///
+    /// ```
+    /// # use alkstore::{Engine, Result, Stream};
+    /// # async fn example<E: Engine>(orders: Stream<E>) -> Result<()> {
+    /// let mut events = orders.subscribe("billing").await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn subscribe(&self, consumer: &str) -> Result<EventReceiver<E>> {
+        name::check_local(consumer)?;
+        // Attached before anything is read, so that no commit falls between the two.
+        let wakes = self.listen().await?;
+        let start = self.get_offset(consumer).await?;
+        Ok(EventReceiver::new(self.clone(), consumer, start, wakes))
+    }
+
+    /// A receiver of this stream's wakes: a publish wakes it, with no notify call. To read
+    /// events, [`Stream::subscribe`] is the whole tool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`](crate::Error::Database).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call leaves nothing behind.
+    ///
+    /// ```
+    /// # use alkstore::{Engine, Result, Stream};
+    /// # async fn example<E: Engine>(orders: Stream<E>) -> Result<()> {
+    /// let mut wakes = orders.listen().await?;
+    /// wakes.recv().await;
+    /// # Ok(()) }
+    /// ```
+    pub async fn listen(&self) -> Result<WakeReceiver> {
+        self.store.live()?.listen(Topic::stream(&self.name)).await
+    }
+
+    pub(crate) fn store(&self) -> &Store<E> {
+        &self.store
+    }
+}
+
+/// Reads events where the limit asks for any.
+pub(crate) async fn read<E: Engine>(
+    engine: &E,
+    at: At<'_, E::Conn>,
+    stream: &str,
+    after: After<'_>,
+    limit: i64,
+) -> Result<Vec<StreamEvent>> {
+    if limit <= 0 {
+        return Ok(Vec::new());
+    }
+    engine.read_events(at, stream, after, limit).await
+}
+
+/// A published event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamEvent {
+    /// Its place in the stream: 1, 2, 3 … in commit order.
+    pub offset: i64,
+    /// The stream.
+    pub stream: String,
+    /// The key it was published with.
+    pub key: Option<String>,
+    /// The encoded payload, byte for byte as it was published.
+    pub payload: Vec<u8>,
+    /// When it was published, a unix second; for information, order is by offset.
+    pub created_at: i64,
+}
+
+impl StreamEvent {
+    /// Decodes the payload.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Codec`](crate::Error::Codec) if the bytes are not a `T`.
+    ///
+    /// ```
+    /// # fn example(event: alkstore::StreamEvent) -> alkstore::Result<()> {
+    /// let text: String = event.payload_as()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn payload_as<T: DeserializeOwned>(&self) -> Result<T> {
+        payload::decode(&self.payload)
+    }
+}
