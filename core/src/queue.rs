@@ -13,7 +13,7 @@ use crate::engine::{
 };
 use crate::notify::WakeReceiver;
 use crate::options::at_least;
-use crate::{EnqueueOpts, QueueOpts, Result, Store, name, payload};
+use crate::{EnqueueOpts, OnConnection, QueueOpts, Result, Store, Tx, name, payload};
 
 /// What a job without an error text of its own died of.
 const FAILED: &str = "failed";
@@ -104,6 +104,39 @@ impl<E: Engine> Queue<E> {
         let job = new_job(&self.name, &payload, &opts, self.stamps)?;
         let ids = self.store.live()?.insert_jobs(At::Auto, &[job]).await?;
         only(ids)
+    }
+
+    /// Enqueues a job in a transaction, with this queue's options, and returns its id. The
+    /// queue wakes at the commit. Without a handle, [`Tx::enqueue_tx`] does the same with the
+    /// plain options of a queue.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Queue::enqueue`].
+    ///
+    /// # Cancel safety
+    ///
+    /// After a dropped call the transaction can only be rolled back.
+    ///
+    /// ```
+    /// # use alkstore::{Engine, EnqueueOpts, Queue, Result, Store};
+    /// # async fn example<E: Engine>(store: Store<E>, queue: Queue<E>) -> Result<()> {
+    /// let mut tx = store.begin_tx().await?;
+    /// queue.enqueue_tx(&mut tx, &"welcome", EnqueueOpts::default()).await?;
+    /// tx.commit().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn enqueue_tx<P, T>(
+        &self,
+        tx: &mut Tx<E, T>,
+        payload: &P,
+        opts: EnqueueOpts,
+    ) -> Result<i64>
+    where
+        P: Serialize + Sync + ?Sized,
+        T: OnConnection<E::Conn>,
+    {
+        tx.insert(&self.name, self.stamps, &opts, payload).await
     }
 
     /// Enqueues jobs in one commit, all with the same options, and returns their ids in the

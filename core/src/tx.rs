@@ -188,7 +188,7 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
     }
 
     /// Enqueues a job with the plain options of a queue, and returns its id. The queue wakes
-    /// at the commit.
+    /// at the commit. For other options see [`Queue::enqueue_tx`](crate::Queue::enqueue_tx).
     ///
     /// # Errors
     ///
@@ -251,7 +251,7 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
             .await
     }
 
-    async fn insert<P>(
+    pub(crate) async fn insert<P>(
         &mut self,
         queue: &str,
         stamps: Stamps,

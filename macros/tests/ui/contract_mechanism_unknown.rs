@@ -1,0 +1,27 @@
+#![deny(dead_code)]
+
+pub trait Harness {}
+
+pub mod queue {
+    use crate::Harness;
+
+    alkstore_macros::cases! {
+        queues:
+        a_claim_goes_to_one_worker,
+        a_job_is_done_once,
+    }
+
+    async fn a_claim_goes_to_one_worker<H: Harness>(_: &H) {}
+
+    async fn a_job_is_done_once<H: Harness>(_: &H) {}
+}
+
+struct Mock;
+
+impl Harness for Mock {}
+
+fn main() {
+    drop(queue::cases::a_job_is_done_once(&Mock));
+    drop(queue::cases::a_claim_goes_to_one_worker(&Mock));
+    assert!(!queue::CASES.is_empty());
+}
