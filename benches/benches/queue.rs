@@ -1,0 +1,60 @@
+//! The hot paths of queues: enqueue, and claim with ack, on a database file.
+
+use alkstore::{EnqueueOpts, QueueOpts, Store};
+use alkstore_sqlite::Sqlite;
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+
+/// About what a small webhook or mail job weighs.
+const PAYLOAD: &str = "a payload of about one hundred bytes, as jobs have that carry an id and a few words beside it …";
+
+fn queue(criterion: &mut Criterion) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime starts");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("queue.db");
+    let path = path.to_str().expect("the path is text");
+    let store = runtime
+        .block_on(Store::<Sqlite>::open(path))
+        .expect("the database opens");
+    let queue = store
+        .queue("mail", QueueOpts::default())
+        .expect("the name is valid");
+
+    let mut group = criterion.benchmark_group("sqlite");
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("enqueue", |bencher| {
+        bencher.iter(|| runtime.block_on(queue.enqueue(PAYLOAD, EnqueueOpts::default())));
+    });
+    group.bench_function("claim_one + ack", |bencher| {
+        bencher.iter_batched(
+            || runtime.block_on(queue.enqueue(PAYLOAD, EnqueueOpts::default())),
+            |_| {
+                runtime.block_on(async {
+                    let job = queue.claim_one("worker").await?;
+                    job.expect("one is ready").ack().await
+                })
+            },
+            criterion::BatchSize::PerIteration,
+        );
+    });
+    group.throughput(Throughput::Elements(100));
+    group.bench_function("claim_batch(100) + ack_batch", |bencher| {
+        bencher.iter_batched(
+            || runtime.block_on(queue.enqueue_batch(&[PAYLOAD; 100], EnqueueOpts::default())),
+            |_| {
+                runtime.block_on(async {
+                    let jobs = queue.claim_batch("worker", 100).await?;
+                    queue.ack_batch(&jobs).await
+                })
+            },
+            criterion::BatchSize::PerIteration,
+        );
+    });
+    group.finish();
+}
+
+criterion_group!(benches, queue);
+criterion_main!(benches);
