@@ -141,7 +141,9 @@ impl<E: Engine> Store<E> {
     /// # Ok(()) }
     /// ```
     pub async fn run_schedules(&self, stop: StopToken) -> Result<()> {
-        let wakes = self.live()?.listen(Topic::SCHEDULES).await?;
+        let Some(wakes) = hear(self, &stop).await? else {
+            return Ok(());
+        };
         // An identity of this run: a host or process name would be shared after a restart.
         let owner = format!("{:032x}", fastrand::u128(..));
         let mut runner = Runner {
@@ -178,6 +180,18 @@ pub struct Schedule {
 enum Next {
     Stop,
     Look,
+}
+
+/// A receiver of the schedules' wakes; `None` if it is to stop before there is one.
+async fn hear<E: Engine>(store: &Store<E>, stop: &StopToken) -> Result<Option<WakeReceiver>> {
+    while !stop.is_cancelled() {
+        match store.live()?.listen(Topic::SCHEDULES).await {
+            Err(error) if error.is_transient() => log(&error),
+            result => return result.map(Some),
+        }
+        timeout(AFTER_ERROR, stop.cancelled()).await.ok();
+    }
+    Ok(None)
 }
 
 struct Runner<'s, E: Engine> {

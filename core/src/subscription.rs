@@ -121,11 +121,15 @@ impl<E: Engine> EventReceiver<E> {
     /// # Ok(()) }
     /// ```
     pub async fn try_recv(&mut self) -> Result<Option<StreamEvent>> {
-        // The read below covers every wake that is there by now.
-        if self.stream.store().is_closed() || self.wakes.try_recv().is_err() {
+        if self.stream.store().is_closed() {
             return Err(Error::Closed);
         }
+        if self.wakes.try_recv()?.is_some() {
+            self.caught_up = false;
+        }
         if self.page.len() == 0 {
+            // A read that a dropped call left behind may be older than the last commit.
+            self.read = None;
             poll_fn(|cx| Pin::new(&mut *self).poll_page(cx)).await?;
         }
         Ok(self
@@ -205,10 +209,11 @@ impl<E: Engine> EventReceiver<E> {
                 return Poll::Ready(Some(Ok(event)));
             }
             if !self.caught_up {
-                if let Err(error) = ready!(self.as_mut().poll_page(cx)) {
-                    return Poll::Ready(Some(Err(error)));
+                match ready!(self.as_mut().poll_page(cx)) {
+                    Err(_) if self.stream.store().is_closed() => return Poll::Ready(None),
+                    Err(error) => return Poll::Ready(Some(Err(error))),
+                    Ok(()) => continue,
                 }
-                continue;
             }
             if ready!(self.as_mut().poll_rest(cx)).is_none() {
                 return Poll::Ready(None);

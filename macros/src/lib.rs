@@ -72,18 +72,24 @@ pub fn facade(arguments: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// A case is a private `async fn a_case<H: Harness>(harness: &H)` beside the list. One that is
 /// not listed is reported as unused, a listed one that does not exist is an error at its name.
-/// The list is kept in `CASES`, and engines get to it by [`contract!`].
+/// The list is kept in `CASES`, engines get to it by [`contract!`], and `table()` pairs each
+/// name with its case for one harness.
 ///
 /// # Example
 ///
-/// The crate has a trait `Harness` at its root, and exports `__contract_tests` there.
+/// The crate has a trait `Harness` and a type `CaseFn` at its root, and exports
+/// `__contract_tests` there.
 ///
 /// ```
 /// # #![deny(dead_code)]
+/// use std::pin::Pin;
+///
 /// #[doc(hidden)]
 /// pub use alkstore_macros::__contract_tests;
 ///
 /// pub trait Harness: Sync {}
+///
+/// pub type CaseFn<H> = for<'h> fn(&'h H) -> Pin<Box<dyn Future<Output = ()> + Send + 'h>>;
 ///
 /// pub mod lock {
 ///     use crate::Harness;
@@ -103,7 +109,7 @@ pub fn facade(arguments: TokenStream, item: TokenStream) -> TokenStream {
 ///     assert_eq!(lock::CASES, ["lock::a_lock_has_one_owner"]);
 /// #   struct Mock;
 /// #   impl Harness for Mock {}
-/// #   drop(lock::cases::a_lock_has_one_owner(&Mock));
+/// #   assert_eq!(lock::table::<Mock>().len(), 1);
 /// }
 /// ```
 #[proc_macro]

@@ -27,6 +27,13 @@ pub(super) fn cases(list: &CaseList) -> TokenStream {
         }
 
         #[doc(hidden)]
+        pub fn table<H: crate::Harness>() -> ::std::vec::Vec<(&'static str, crate::CaseFn<H>)> {
+            let cases: [crate::CaseFn<H>; CASES.len()] =
+                [#(|harness| ::std::boxed::Box::pin(cases::#cases(harness))),*];
+            ::std::iter::zip(CASES.iter().copied(), cases).collect()
+        }
+
+        #[doc(hidden)]
         #[macro_export]
         macro_rules! #handed_on {
             ($($face:tt)*) => {

@@ -13,6 +13,14 @@ pub mod cases {
     }
 }
 #[doc(hidden)]
+pub fn table<H: crate::Harness>() -> ::std::vec::Vec<(&'static str, crate::CaseFn<H>)> {
+    let cases: [crate::CaseFn<H>; CASES.len()] = [
+        |harness| ::std::boxed::Box::pin(cases::a_claim_goes_to_one_worker(harness)),
+        |harness| ::std::boxed::Box::pin(cases::a_job_is_done_once(harness)),
+    ];
+    ::std::iter::zip(CASES.iter().copied(), cases).collect()
+}
+#[doc(hidden)]
 #[macro_export]
 macro_rules! __alkstore_queue_cases {
     ($($face:tt)*) => {

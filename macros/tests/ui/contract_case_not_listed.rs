@@ -2,6 +2,8 @@
 
 pub trait Harness {}
 
+pub type CaseFn<H> = for<'h> fn(&'h H) -> std::pin::Pin<Box<dyn Future<Output = ()> + 'h>>;
+
 pub mod queue {
     use crate::Harness;
 

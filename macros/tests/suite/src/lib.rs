@@ -21,6 +21,8 @@ impl<H: Harness> Harness for Boxed<H> {
     const FACE: &'static str = "boxed";
 }
 
+pub type CaseFn<H> = for<'h> fn(&'h H) -> BoxFuture<'h, ()>;
+
 /// Runs nothing.
 ///
 /// # Panics

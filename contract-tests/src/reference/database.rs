@@ -1,0 +1,125 @@
+//! The database: what is committed, who writes, and what time it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use alkstore::engine::Wakes;
+use alkstore::{Error, Job, Result};
+use tokio::sync::OwnedMutexGuard;
+
+use super::notify::Hubs;
+use super::rules::Rules;
+use super::scheduler::Schedule;
+use super::stream::Stream;
+use super::{Fault, lock};
+
+/// A database in memory. It lives as long as someone holds it.
+#[derive(Debug, Default)]
+pub struct Database {
+    committed: Mutex<State>,
+    /// Whoever holds it may write; fair, so nobody starves.
+    writer: Arc<tokio::sync::Mutex<()>>,
+    /// How far the clock is ahead of the host's, in seconds.
+    ahead: AtomicI64,
+    pub(super) hubs: Hubs,
+    pub(super) fault: Option<Fault>,
+}
+
+/// Everything that is stored.
+#[derive(Debug, Clone, Default)]
+pub(super) struct State {
+    /// The business table.
+    pub(super) rows: BTreeSet<String>,
+    /// Live and dead jobs by id.
+    pub(super) jobs: BTreeMap<i64, Job>,
+    /// The greatest id given so far.
+    pub(super) last_job: i64,
+    pub(super) streams: BTreeMap<String, Stream>,
+    /// What consumers saved, by stream and consumer.
+    pub(super) offsets: BTreeMap<(String, String), i64>,
+    pub(super) locks: BTreeMap<String, lock::Record>,
+    pub(super) schedules: BTreeMap<String, Schedule>,
+}
+
+/// One operation: the state that it sees and changes, at one instant.
+pub(super) struct Work<'w> {
+    pub(super) state: &'w mut State,
+    /// What to wake once the change is committed.
+    pub(super) wakes: &'w mut Wakes,
+    pub(super) rules: Rules,
+}
+
+impl Database {
+    /// An empty database that keeps the contract.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Self::with_fault(None)
+    }
+
+    /// An empty database that breaks one rule, or none.
+    #[must_use]
+    pub fn with_fault(fault: Option<Fault>) -> Arc<Self> {
+        Arc::new(Self {
+            fault,
+            ..Self::default()
+        })
+    }
+
+    /// Moves the clock on.
+    pub fn advance(&self, seconds: i64) {
+        self.ahead.fetch_add(seconds, Ordering::SeqCst);
+    }
+
+    /// Closes all receivers for good, as an engine does whose database was taken away.
+    pub fn remove_source(&self) {
+        if self.fault != Some(Fault::RemovedSourceLeavesReceivers) {
+            self.hubs.close_all();
+        }
+    }
+
+    /// What is committed. Held for the length of a statement, never while waiting.
+    pub(super) fn committed(&self) -> MutexGuard<'_, State> {
+        self.committed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for its turn to write.
+    pub(super) async fn acquire_writer(&self, timeout: Duration) -> Result<OwnedMutexGuard<()>> {
+        let turn = Arc::clone(&self.writer).lock_owned();
+        let timeout = match self.fault {
+            Some(Fault::BusyWaitsForEver) => Duration::MAX,
+            _ => timeout,
+        };
+        let context = "the writer is busy";
+        let cause = "another transaction held it for longer than the busy timeout";
+        tokio::time::timeout(timeout, turn)
+            .await
+            .map_err(|_| match self.fault {
+                Some(Fault::BusyIsPermanent) => Error::database(context, cause),
+                _ => Error::transient(context, cause),
+            })
+    }
+
+    /// An operation that begins now.
+    pub(super) fn work<'w>(&self, state: &'w mut State, wakes: &'w mut Wakes) -> Work<'w> {
+        Work {
+            state,
+            wakes,
+            rules: Rules {
+                now: self.now(),
+                fault: self.fault,
+            },
+        }
+    }
+
+    fn now(&self) -> i64 {
+        let since_epoch = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let host = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
+        host.saturating_add(self.ahead.load(Ordering::SeqCst))
+    }
+}

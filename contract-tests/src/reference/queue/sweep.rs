@@ -1,0 +1,84 @@
+//! Jobs that nobody wants any more, and dead ones that were kept long enough.
+
+use alkstore::engine::EXPIRED;
+use alkstore::{Job, JobState, Swept};
+
+use super::{Fault, Work, most};
+
+impl Work<'_> {
+    pub(super) fn cancel_job(&mut self, queue: &str, id: i64) -> bool {
+        let rules = self.rules;
+        let found = self.state.jobs.get(&id).is_some_and(|job| {
+            let state_fits = match rules.fault {
+                Some(Fault::CancelMissesHeld) => job.state == JobState::Pending,
+                Some(Fault::CancelTakesDead) => true,
+                _ => job.state != JobState::Dead,
+            };
+            state_fits && (job.queue == queue || rules.breaks(Fault::CancelCrossesQueues))
+        });
+        found && self.state.jobs.remove(&id).is_some()
+    }
+
+    pub(super) fn sweep_jobs(&mut self, queue: &str) -> Swept {
+        let rules = self.rules;
+        let purged = self.purge_dead(queue);
+        let expired = self.bury_expired(queue, i64::MAX);
+        if rules.breaks(Fault::SweepCountsNothing) {
+            return Swept::default();
+        }
+        Swept { expired, purged }
+    }
+
+    /// Makes live jobs past their expiry dead, most overdue first and at most so many.
+    pub(super) fn bury_expired(&mut self, queue: &str, limit: i64) -> u64 {
+        let rules = self.rules;
+        let past = |job: &&mut Job| {
+            let state_fits = match rules.fault {
+                Some(Fault::SweepMissesHeld) => job.state == JobState::Pending,
+                _ => job.state != JobState::Dead,
+            };
+            state_fits
+                && rules.has_expired(job)
+                && (job.queue == queue || rules.breaks(Fault::SweepCrossesQueues))
+        };
+        let mut expired: Vec<_> = self.state.jobs.values_mut().filter(past).collect();
+        expired.sort_by_key(|job| (job.expires_at, job.id));
+        expired.truncate(most(limit));
+        let count = expired.len() as u64;
+        for job in expired {
+            rules.bury(
+                job,
+                match rules.fault {
+                    Some(Fault::ExpiredDiesUnsaid) => "failed",
+                    _ => EXPIRED,
+                },
+            );
+        }
+        if rules.breaks(Fault::SweepDeletesExpired) {
+            self.state
+                .jobs
+                .retain(|_, job| job.last_error.as_deref() != Some(EXPIRED));
+        }
+        count
+    }
+
+    /// Deletes dead jobs past their retention.
+    fn purge_dead(&mut self, queue: &str) -> u64 {
+        let rules = self.rules;
+        let past_retention = |job: &Job| {
+            let kept_s = match rules.fault {
+                Some(Fault::SweepNeverPurges) => None,
+                Some(Fault::SweepPurgesEarly) => job.dead_letter_retention_s.map(|_| 0),
+                Some(Fault::SweepPurgesUnstamped) => Some(job.dead_letter_retention_s.unwrap_or(0)),
+                _ => job.dead_letter_retention_s,
+            };
+            let died_at = job.died_at.unwrap_or(i64::MAX);
+            kept_s.is_some_and(|kept_s| died_at.saturating_add(kept_s) <= rules.now)
+        };
+        let before = self.state.jobs.len();
+        self.state.jobs.retain(|_, job| {
+            job.queue != queue || job.state != JobState::Dead || !past_retention(job)
+        });
+        (before - self.state.jobs.len()) as u64
+    }
+}
