@@ -84,7 +84,7 @@ impl ServerOptions {
     }
 
     /// Whether what is committed survives a loss of power: whether the server waits for the
-    /// disk, by default no.
+    /// disk, by default no. It survives the death of the server in either case.
     pub fn durable(mut self, durable: bool) -> Self {
         self.durable = durable;
         self
@@ -170,7 +170,10 @@ impl PostgresServer {
     pub fn url(&self, database: &str) -> String {
         match &self.place {
             Place::Own(cluster) => {
-                format!("postgres://postgres@127.0.0.1:{}/{database}", cluster.port())
+                format!(
+                    "postgres://postgres@127.0.0.1:{}/{database}",
+                    cluster.port()
+                )
             }
             Place::Given(url) => with_database(url, database),
         }
@@ -182,7 +185,10 @@ impl PostgresServer {
     pub fn url_of_role(&self, role: &str, password: &str, database: &str) -> String {
         let url = self.url(database);
         let place = url.rsplit_once('@').map_or_else(
-            || url.split_once("://").map_or(url.as_str(), |(_, place)| place),
+            || {
+                url.split_once("://")
+                    .map_or(url.as_str(), |(_, place)| place)
+            },
             |(_, place)| place,
         );
         format!("postgres://{role}:{password}@{place}")
@@ -242,7 +248,8 @@ impl PostgresServer {
     /// assert_eq!(PostgresServer::shared().sql("postgres", "SELECT 1, 'a'"), "1|a");
     /// ```
     pub fn sql(&self, database: &str, text: &str) -> String {
-        self.try_sql(database, text).unwrap_or_else(|error| panic!("{error}"))
+        self.try_sql(database, text)
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Like [`PostgresServer::sql`].
@@ -251,7 +258,9 @@ impl PostgresServer {
     ///
     /// What the server says.
     pub fn try_sql(&self, database: &str, text: &str) -> Result<String, SqlError> {
-        self.binaries.psql(&self.socket_url(database), text).map_err(SqlError)
+        self.binaries
+            .psql(&self.socket_url(database), text)
+            .map_err(SqlError)
     }
 
     fn cluster(&self) -> &Cluster {
@@ -281,7 +290,9 @@ fn with_database(url: &str, database: &str) -> String {
         None => (url, String::new()),
     };
     let authority = place.find("://").map_or(0, |at| at + 3);
-    let end = place[authority..].find('/').map_or(place.len(), |at| authority + at);
+    let end = place[authority..]
+        .find('/')
+        .map_or(place.len(), |at| authority + at);
     format!("{}/{database}{query}", &place[..end])
 }
 
@@ -292,7 +303,10 @@ mod tests {
     #[test]
     fn a_given_url_leads_to_other_databases() {
         let given = "postgres://me:pw@host:5433/postgres?sslmode=disable";
-        assert_eq!(with_database(given, "t"), "postgres://me:pw@host:5433/t?sslmode=disable");
+        assert_eq!(
+            with_database(given, "t"),
+            "postgres://me:pw@host:5433/t?sslmode=disable"
+        );
         assert_eq!(with_database("postgres://host", "t"), "postgres://host/t");
     }
 

@@ -450,7 +450,7 @@ pub struct Job {
     pub worker_id: Option<String>,
     /// When it was last claimed.
     pub claimed_at: Option<i64>,
-    /// The claim's deadline: it holds up to and including this second.
+    /// The claim's deadline: it holds up to and including this second. `None` without a claim.
     pub claim_expires_at: Option<i64>,
     /// When it was enqueued.
     pub created_at: i64,

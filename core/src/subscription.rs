@@ -129,7 +129,9 @@ impl<E: Engine> EventReceiver<E> {
         }
         if self.page.len() == 0 {
             // A read that a dropped call left behind may be older than the last commit.
+            // Until a new one ends there may be more, also for whoever asks after this is dropped.
             self.read = None;
+            self.caught_up = false;
             poll_fn(|cx| Pin::new(&mut *self).poll_page(cx)).await?;
         }
         Ok(self

@@ -157,6 +157,9 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
     }
 
     fn start(&mut self) -> Result<Running<'_, E>> {
+        if self.in_doubt {
+            return Err(half_done("the operation was not started"));
+        }
         let engine = self.store.live()?;
         self.in_doubt = true;
         let (wakes, in_doubt) = (&mut self.wakes, &mut self.in_doubt);
@@ -571,10 +574,7 @@ impl<E: Engine> Tx<E> {
     pub async fn commit(self) -> Result<()> {
         if self.in_doubt {
             self.inner.rollback().await?;
-            return Err(Error::transient(
-                "the transaction was rolled back",
-                "one of its operations was cancelled half-way",
-            ));
+            return Err(half_done("the transaction was rolled back"));
         }
         self.inner.commit(self.wakes).await
     }
@@ -598,4 +598,12 @@ impl<E: Engine> Tx<E> {
     pub async fn rollback(self) -> Result<()> {
         self.inner.rollback().await
     }
+}
+
+/// What an operation that was cancelled half-way leaves to be said.
+fn half_done(context: &'static str) -> Error {
+    Error::transient(
+        context,
+        "an earlier operation of the transaction was cancelled half-way: it can only be rolled back",
+    )
 }

@@ -15,7 +15,12 @@ impl Binaries {
         }
         // Debian keeps the servers of all versions out of the path: the newest one will do.
         let mut versions: Vec<_> = std::fs::read_dir("/usr/lib/postgresql")
-            .map(|versions| versions.flatten().map(|version| version.path().join("bin")).collect())
+            .map(|versions| {
+                versions
+                    .flatten()
+                    .map(|version| version.path().join("bin"))
+                    .collect()
+            })
             .unwrap_or_default();
         versions.sort_by_key(|folder| std::cmp::Reverse(version_of(folder)));
         folders.extend(versions);
@@ -23,7 +28,9 @@ impl Binaries {
             folders.push(PathBuf::from(String::from_utf8_lossy(&said.stdout).trim()));
         }
         let complete = |folder: &PathBuf| {
-            ["initdb", "postgres", "psql"].iter().all(|name| folder.join(name).is_file())
+            ["initdb", "postgres", "psql"]
+                .iter()
+                .all(|name| folder.join(name).is_file())
         };
         match folders.into_iter().find(complete) {
             Some(folder) => Self(folder),
@@ -47,12 +54,26 @@ impl Binaries {
     /// What a text of SQL prints, or what went wrong with it.
     pub(super) fn psql(&self, url: &str, text: &str) -> Result<String, String> {
         let mut psql = self.command("psql");
-        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url, "-c", text]);
+        psql.args([
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-d",
+            url,
+            "-c",
+            text,
+        ]);
         match psql.output() {
             Ok(said) if said.status.success() => {
                 Ok(String::from_utf8_lossy(&said.stdout).trim_end().to_owned())
             }
-            Ok(said) => Err(format!("{text}: {}", String::from_utf8_lossy(&said.stderr).trim())),
+            Ok(said) => Err(format!(
+                "{text}: {}",
+                String::from_utf8_lossy(&said.stderr).trim()
+            )),
             Err(error) => Err(format!("psql: {error}")),
         }
     }
@@ -60,6 +81,11 @@ impl Binaries {
 
 /// The version in a folder like `/usr/lib/postgresql/15/bin`.
 fn version_of(folder: &Path) -> u32 {
-    let version = folder.parent().and_then(Path::file_name).and_then(|name| name.to_str());
-    version.and_then(|version| version.parse().ok()).unwrap_or(0)
+    let version = folder
+        .parent()
+        .and_then(Path::file_name)
+        .and_then(|name| name.to_str());
+    version
+        .and_then(|version| version.parse().ok())
+        .unwrap_or(0)
 }

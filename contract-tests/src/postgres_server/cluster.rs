@@ -45,12 +45,22 @@ struct User {
 impl Cluster {
     pub(super) fn start(binaries: &Binaries, options: &ServerOptions) -> Self {
         let folder = temporary_folder();
-        let sockets = folder.to_str().expect("the temporary folder's name is text").to_owned();
+        let sockets = folder
+            .to_str()
+            .expect("the temporary folder's name is text")
+            .to_owned();
         // Watched before anything is in it: what comes later cannot be left behind.
         let watch = Some(Watch::over(&folder));
         let user = unprivileged(&folder);
         let server = Mutex::new(None);
-        let mut cluster = Self { folder, sockets, port: 0, user, server, watch };
+        let mut cluster = Self {
+            folder,
+            sockets,
+            port: 0,
+            user,
+            server,
+            watch,
+        };
         cluster.initialize(binaries, options);
         for _ in 0..MOST_PORTS {
             cluster.port = free_port();
@@ -72,12 +82,15 @@ impl Cluster {
 
     /// Starts the server that was stopped.
     pub(super) fn run(&self, binaries: &Binaries) {
-        self.try_run(binaries).unwrap_or_else(|error| panic!("{error}"));
+        self.try_run(binaries)
+            .unwrap_or_else(|error| panic!("{error}"));
     }
 
     pub(super) fn stop(&self, how: Stop) {
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(mut child) = server.take() else { return };
+        let Some(mut child) = server.take() else {
+            return;
+        };
         let signal = match how {
             Stop::Fast => "INT",
             Stop::Immediate => "QUIT",
@@ -85,28 +98,59 @@ impl Cluster {
         };
         // Its own children outlive a killed server until they notice, and hold its memory.
         let whole = format!("-{}", child.id());
-        let target = if how == Stop::Kill { whole } else { child.id().to_string() };
-        let killed = Command::new("kill").args(["-s", signal, "--", &target]).status();
-        assert!(killed.is_ok_and(|status| status.success()), "the server cannot be signalled");
+        let target = if how == Stop::Kill {
+            whole
+        } else {
+            child.id().to_string()
+        };
+        let killed = Command::new("kill")
+            .args(["-s", signal, "--", &target])
+            .status();
+        assert!(
+            killed.is_ok_and(|status| status.success()),
+            "the server cannot be signalled"
+        );
         let deadline = Instant::now() + PATIENCE;
         while child.try_wait().is_ok_and(|ended| ended.is_none()) {
-            assert!(Instant::now() < deadline, "the server does not stop:\n{}", self.log());
+            assert!(
+                Instant::now() < deadline,
+                "the server does not stop:\n{}",
+                self.log()
+            );
             sleep(Duration::from_millis(5));
         }
     }
 
     fn initialize(&self, binaries: &Binaries, options: &ServerOptions) {
         let mut initdb = self.command(binaries, "initdb");
-        initdb.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
-        let said = initdb.arg("-D").arg(self.data()).output().expect("initdb runs");
-        assert!(said.status.success(), "initdb: {}", String::from_utf8_lossy(&said.stderr));
+        initdb.args([
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        ]);
+        let said = initdb
+            .arg("-D")
+            .arg(self.data())
+            .output()
+            .expect("initdb runs");
+        assert!(
+            said.status.success(),
+            "initdb: {}",
+            String::from_utf8_lossy(&said.stderr)
+        );
         let mut settings = format!(
             "unix_socket_directories = '{}'\nlisten_addresses = '127.0.0.1'\n\
              max_connections = 400\n",
             self.sockets
         );
         if !options.durable {
-            settings.push_str("fsync = off\nsynchronous_commit = off\nfull_page_writes = off\n");
+            // Commits are still written before they return: a server that is killed keeps them.
+            settings.push_str("fsync = off\nfull_page_writes = off\n");
         }
         for (name, value) in &options.settings {
             settings.push_str(&format!("{name} = '{}'\n", value.replace('\'', "''")));
@@ -121,10 +165,16 @@ impl Cluster {
     }
 
     fn try_run(&self, binaries: &Binaries) -> Result<(), String> {
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.folder.join("log"));
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.folder.join("log"));
         let log = log.expect("the cluster's folder can be written");
         let mut postgres = self.command(binaries, "postgres");
-        postgres.arg("-D").arg(self.data()).args(["-p", &self.port.to_string()]);
+        postgres
+            .arg("-D")
+            .arg(self.data())
+            .args(["-p", &self.port.to_string()]);
         postgres.stdout(Stdio::null()).stderr(log);
         // A group of its own: a Ctrl-C in the terminal is for the tests.
         let mut child = postgres.process_group(0).spawn().expect("postgres runs");
@@ -133,7 +183,11 @@ impl Cluster {
             if let Ok(Some(_)) = child.try_wait() {
                 return Err(format!("the server has ended:\n{}", self.log()));
             }
-            assert!(Instant::now() < deadline, "the server is not ready:\n{}", self.log());
+            assert!(
+                Instant::now() < deadline,
+                "the server is not ready:\n{}",
+                self.log()
+            );
             sleep(Duration::from_millis(5));
         }
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
@@ -144,7 +198,10 @@ impl Cluster {
     fn is_ready(&self, id: u32) -> bool {
         let said = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
         said.lines().next() == Some(&id.to_string())
-            && said.lines().last().is_some_and(|state| state.trim() == "ready")
+            && said
+                .lines()
+                .last()
+                .is_some_and(|state| state.trim() == "ready")
     }
 
     fn command(&self, binaries: &Binaries, name: &str) -> Command {
@@ -168,7 +225,10 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         drop(self.watch.take());
-        let server = self.server.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let server = self
+            .server
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(child) = server {
             child.wait().ok();
         }
@@ -191,11 +251,18 @@ fn unprivileged(folder: &Path) -> Option<User> {
         return None;
     }
     let id = |which: &str, name: &str| {
-        let said = Command::new("id").args([which, name]).stderr(Stdio::null()).output().ok()?;
+        let said = Command::new("id")
+            .args([which, name])
+            .stderr(Stdio::null())
+            .output()
+            .ok()?;
         String::from_utf8_lossy(&said.stdout).trim().parse().ok()
     };
     let user = ["postgres", "nobody"].iter().find_map(|name| {
-        Some(User { uid: id("-u", name)?, gid: id("-g", name)? })
+        Some(User {
+            uid: id("-u", name)?,
+            gid: id("-g", name)?,
+        })
     });
     let user = user.expect("there is an unprivileged user to run the server as");
     chown(folder, Some(user.uid), Some(user.gid)).expect("root may give a folder away");

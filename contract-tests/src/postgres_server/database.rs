@@ -22,7 +22,10 @@ impl<'s> Database<'s> {
         if !server.is_own() {
             server.sql("postgres", &stale);
         }
-        server.sql("postgres", &format!("CREATE DATABASE {name} TEMPLATE template0"));
+        server.sql(
+            "postgres",
+            &format!("CREATE DATABASE {name} TEMPLATE template0"),
+        );
         Self { server, name }
     }
 

@@ -59,9 +59,16 @@ impl Proxy {
     pub fn to(target: (String, u16)) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("the loopback has a free port");
         let address = listener.local_addr().expect("a bound port has an address");
-        let state =
-            State { mode: Mode::Pass, closed: false, connections: Vec::new(), served: 0 };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let state = State {
+            mode: Mode::Pass,
+            closed: false,
+            connections: Vec::new(),
+            served: 0,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || accept(&listener, &target, &accepting));
         Self { address, shared }

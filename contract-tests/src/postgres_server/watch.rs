@@ -24,7 +24,10 @@ impl Watch {
     pub(super) fn over(folder: &Path) -> Self {
         let mut script = Command::new("sh");
         script.args(["-c", SCRIPT, "watch"]).arg(folder);
-        script.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        script
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         // A group of its own: what ends the tests must not end this.
         Self(script.process_group(0).spawn().expect("a shell runs"))
     }

@@ -100,3 +100,15 @@ pub(super) async fn a_retention_is_of_dead_jobs_only<H: Harness>(h: &H) {
     assert_eq!(jobs(&queue, &[held, pending]).await, before);
     assert_eq!(ids(&take_many(&queue, "w", 2).await), [held, pending]);
 }
+
+/// A job that expires with a retention of zero is dead and deleted by one and the same sweep.
+pub(super) async fn a_retention_of_zero_ends_with_the_sweep_that_finds_it<H: Harness>(h: &H) {
+    let store = h.open().await;
+    let forget = QueueOpts::default().dead_letter_retention(Duration::ZERO);
+    let queue = with_opts(&store, forget);
+    let id = put(&queue, expiring(10)).await;
+    h.advance(11);
+    let swept = queue.sweep_expired().await.unwrap();
+    assert_eq!((swept.expired, swept.purged), (1, 1));
+    assert_eq!(queue.get_job(id).await.unwrap(), None);
+}

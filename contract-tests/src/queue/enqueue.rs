@@ -338,3 +338,29 @@ pub(super) async fn enqueue_tx_stamps_the_plain_defaults<H: Harness>(h: &H) {
     };
     assert_eq!(own, expected);
 }
+
+/// A job that is enqueued through a handle in a transaction carries the handle's options, and
+/// is there if the transaction commits.
+pub(super) async fn enqueue_tx_through_a_handle_stamps_its_options<H: Harness>(h: &H) {
+    let store = h.open().await;
+    let opts = visible_after(77)
+        .max_attempts(9)
+        .backoff_base(Duration::from_secs(3));
+    let queue = with_opts(&store, opts.dead_letter_retention(Duration::from_secs(8)));
+    let mut tx = store.begin_tx().await.unwrap();
+    let own = EnqueueOpts::default().priority(4);
+    let dropped = queue.enqueue_tx(&mut tx, &"x", own.clone()).await.unwrap();
+    tx.rollback().await.unwrap();
+    assert_eq!(queue.get_job(dropped).await.unwrap(), None);
+    let mut tx = store.begin_tx().await.unwrap();
+    let id = queue.enqueue_tx(&mut tx, &"x", own).await.unwrap();
+    tx.commit().await.unwrap();
+    let job = job(&queue, id).await;
+    let stamps = (
+        job.visibility_timeout_s,
+        job.max_attempts,
+        job.backoff_base_s,
+    );
+    assert_eq!(stamps, (77, 9, 3));
+    assert_eq!((job.dead_letter_retention_s, job.priority), (Some(8), 4));
+}

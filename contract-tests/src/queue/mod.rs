@@ -40,6 +40,7 @@ alkstore_macros::cases! {
     a_job_is_ready_from_its_second_on,
     jobs_survive_a_restart,
     enqueue_tx_stamps_the_plain_defaults,
+    enqueue_tx_through_a_handle_stamps_its_options,
 
     claims_go_by_priority_then_run_at_then_id,
     a_claim_takes_at_most_n,
@@ -89,6 +90,7 @@ alkstore_macros::cases! {
     a_dead_job_is_purged_after_its_retention,
     an_endless_retention_saturates,
     a_retention_is_of_dead_jobs_only,
+    a_retention_of_zero_ends_with_the_sweep_that_finds_it,
 
     a_job_expires_at_its_second,
     a_claim_ends_expired_jobs,
@@ -209,7 +211,7 @@ fn assert_died(dead: &Job, before: &Job, error: &str) {
         last_error: Some(error.to_owned()),
         died_at: dead.died_at,
         // No claim is left whose deadline would mean anything.
-        claim_expires_at: dead.claim_expires_at,
+        claim_expires_at: None,
         ..before.clone()
     };
     assert_eq!(*dead, expected);

@@ -53,10 +53,13 @@ impl Reference {
         operation: impl FnOnce(&mut Work<'_>) -> R + Send,
     ) -> Result<R> {
         self.check_open()?;
+        on_the_way().await;
         if let At::In(connection) = at {
-            return Ok(connection.run(operation));
+            let result = connection.run(operation);
+            on_the_way().await;
+            return Ok(result);
         }
-        let _writer = self
+        let writer = self
             .unless_closed(self.database.acquire_writer(self.busy_timeout))
             .await?;
         let mut wakes = Wakes::default();
@@ -66,6 +69,8 @@ impl Reference {
                 .work(&mut self.database.committed(), &mut wakes),
         );
         self.wake(&wakes);
+        drop(writer);
+        on_the_way().await;
         Ok(result)
     }
 
@@ -76,17 +81,18 @@ impl Reference {
         operation: impl FnOnce(&mut Work<'_>) -> R + Send,
     ) -> Result<R> {
         self.check_open()?;
-        match at {
+        on_the_way().await;
+        let result = match at {
             At::In(connection) if self.database.fault != Some(Fault::TxReadsOnlyCommitted) => {
-                Ok(connection.run(operation))
+                connection.run(operation)
             }
             _ => {
                 let mut state = self.database.committed();
-                Ok(operation(
-                    &mut self.database.work(&mut state, &mut Wakes::default()),
-                ))
+                operation(&mut self.database.work(&mut state, &mut Wakes::default()))
             }
-        }
+        };
+        on_the_way().await;
+        Ok(result)
     }
 
     pub(super) fn check_open(&self) -> Result<()> {
@@ -114,6 +120,13 @@ impl Reference {
     }
 }
 
+/// The way to a database and back, on which a future may be dropped.
+async fn on_the_way() {
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
+    }
+}
+
 impl Backend for Reference {
     type Conn = ReferenceConn;
     type Tx = ReferenceTx;
@@ -136,7 +149,7 @@ impl Backend for Reference {
     }
 
     fn reread_interval(&self) -> Duration {
-        Duration::from_millis(100)
+        Duration::from_secs(3600)
     }
 
     async fn close(&self) {

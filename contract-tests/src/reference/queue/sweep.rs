@@ -21,8 +21,8 @@ impl Work<'_> {
 
     pub(super) fn sweep_jobs(&mut self, queue: &str) -> Swept {
         let rules = self.rules;
-        let purged = self.purge_dead(queue);
         let expired = self.bury_expired(queue, i64::MAX);
+        let purged = self.purge_dead(queue);
         if rules.breaks(Fault::SweepCountsNothing) {
             return Swept::default();
         }
