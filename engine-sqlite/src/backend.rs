@@ -1,0 +1,418 @@
+//! The connections: one that writes, some that read, and the pool of sqlx.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use alkstore::engine::Topic;
+use alkstore::{Error, Result};
+use rusqlite::Connection;
+use sqlx::{SqliteConnection, SqlitePool};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, OwnedMutexGuard, Semaphore, SemaphorePermit};
+use tokio::time::timeout;
+
+use crate::checkpoint::Checkpoints;
+use crate::error::{Answer, Busy, Failure};
+use crate::exec::{Awaiting, Inline};
+use crate::notify::Hearing;
+use crate::place::{Place, Role};
+use crate::watch::Watch;
+
+/// One opened database.
+pub(crate) struct Inner {
+    pub(crate) place: Place,
+    pub(crate) settings: Settings,
+    /// Whoever holds this may write: the one queue that writers of this process stand in.
+    writer: Arc<AsyncMutex<Writer>>,
+    /// A `Tx` holds the writer, or is about to.
+    in_transaction: AtomicBool,
+    readers: Readers,
+    pub(crate) pool: SqlitePool,
+    /// The pool was made here and is closed with the store.
+    pub(crate) own_pool: bool,
+    pub(crate) hearing: Arc<Hearing>,
+    pub(crate) watch: Mutex<Option<Watch>>,
+    closed: AtomicBool,
+}
+
+/// What the options say.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) busy_timeout: Duration,
+    pub(crate) readers: usize,
+    pub(crate) reread_interval: Duration,
+    pub(crate) wake_debounce: Duration,
+    pub(crate) clock_offset: Arc<AtomicI64>,
+}
+
+/// The connection that writes; gone once the database is closed.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) connection: Option<Connection>,
+    checkpoints: Checkpoints,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sqlite")
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    pub(crate) fn new(
+        place: Place,
+        settings: Settings,
+        writer: Connection,
+        pool: SqlitePool,
+        own_pool: bool,
+    ) -> Self {
+        Self {
+            readers: Readers::new(settings.readers),
+            hearing: Arc::new(Hearing::new(writer.path(), place.memory)),
+            writer: Arc::new(AsyncMutex::new(Writer {
+                checkpoints: Checkpoints::take_over(&writer),
+                connection: Some(writer),
+            })),
+            in_transaction: AtomicBool::new(false),
+            watch: Mutex::new(None),
+            closed: AtomicBool::new(false),
+            place,
+            settings,
+            pool,
+            own_pool,
+        }
+    }
+
+    /// The engine's clock, in unix seconds.
+    pub(crate) fn now(&self) -> i64 {
+        let host = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let host = host.map_or(0, |since| {
+            i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+        });
+        host.saturating_add(self.settings.clock_offset.load(Ordering::SeqCst))
+    }
+
+    /// Runs `operation` in a write transaction and commits it, then wakes what `touched`
+    /// names.
+    ///
+    /// Nothing is awaited between the begin and the commit, so a dropped future has done
+    /// everything or nothing.
+    pub(crate) async fn write<T>(
+        &self,
+        doing: &'static str,
+        operation: impl Fn(&mut Inline<'_>, i64) -> Answer<T> + Send,
+        touched: impl Fn(&T, &mut dyn FnMut(Topic<'_>)) + Send,
+    ) -> Result<T> {
+        let mut backoff = Backoff::new(self.settings.busy_timeout);
+        let mut writer = self.hold_writer(doing, &mut backoff).await?;
+        loop {
+            let Writer {
+                connection,
+                checkpoints,
+            } = &mut *writer;
+            let connection = connection.as_mut().ok_or_else(Error::store_closed)?;
+            match self.attempt(connection, &operation) {
+                Ok(value) => {
+                    if self.hearing.hub().is_attached() {
+                        touched(&value, &mut |topic| {
+                            self.hearing.committed(connection, topic)
+                        });
+                    }
+                    checkpoints.committed(&self.place, connection);
+                    return Ok(value);
+                }
+                Err(failure) if failure.is_busy() => {
+                    backoff
+                        .pause()
+                        .await
+                        .map_err(|()| Busy::OtherProcess.into_error(doing))?;
+                }
+                Err(failure) => return Err(failure.into_error(doing)),
+            }
+        }
+    }
+
+    fn attempt<T>(
+        &self,
+        connection: &mut Connection,
+        operation: &impl Fn(&mut Inline<'_>, i64) -> Answer<T>,
+    ) -> Answer<T> {
+        if !connection.is_autocommit() {
+            // A rollback that failed, of an attempt before, is made up for.
+            connection.execute_batch("ROLLBACK")?;
+        }
+        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        // The clock is read once the writer is held: waiting for it takes nothing off a lease.
+        let result = operation(&mut Inline(connection), self.now());
+        let result = result.and_then(|value| {
+            self.commit(connection)?;
+            Ok(value)
+        });
+        if result.is_err() && !connection.is_autocommit() {
+            connection.execute_batch("ROLLBACK").ok();
+        }
+        result
+    }
+
+    fn commit(&self, connection: &Connection) -> Answer<()> {
+        let deadline = Instant::now() + self.settings.busy_timeout;
+        loop {
+            let result = connection.prepare_cached("COMMIT")?.execute([]);
+            match result.map_err(Failure::from) {
+                // Only in memory can readers stand in the way of a commit, for as long as
+                // one statement of theirs takes; a file in WAL mode has no such moment.
+                Err(failure)
+                    if self.place.memory && failure.is_busy() && Instant::now() < deadline =>
+                {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+                result => return result.map(|_| ()),
+            }
+        }
+    }
+
+    /// Runs a read on a connection of its own.
+    pub(crate) async fn read<T>(
+        &self,
+        doing: &'static str,
+        operation: impl Fn(&mut Inline<'_>, i64) -> Answer<T> + Send,
+    ) -> Result<T> {
+        let mut backoff = Backoff::new(self.settings.busy_timeout);
+        // Where this future is dropped the connection is closed, and the next one made anew.
+        let (_permit, mut reader) = self.readers.take(&self.place, doing, &mut backoff).await?;
+        loop {
+            match operation(&mut Inline(&mut reader), self.now()) {
+                Err(failure) if failure.is_busy() => {
+                    backoff
+                        .pause()
+                        .await
+                        .map_err(|()| Busy::OtherProcess.into_error(doing))?;
+                }
+                result => {
+                    self.readers.give(reader);
+                    return result.map_err(|failure| failure.into_error(doing));
+                }
+            }
+        }
+    }
+
+    /// Runs an operation of one statement in a transaction that somebody else commits.
+    pub(crate) async fn join<T>(
+        &self,
+        doing: &'static str,
+        connection: &mut SqliteConnection,
+        operation: impl AsyncFnOnce(&mut Awaiting<'_>, i64) -> Answer<T>,
+    ) -> Result<T> {
+        let result = operation(&mut Awaiting(connection), self.now()).await;
+        result.map_err(|failure| failure.into_joined_error(doing))
+    }
+
+    /// Runs an operation of several statements, so that all of them land or none.
+    pub(crate) async fn join_whole<T>(
+        &self,
+        doing: &'static str,
+        connection: &mut SqliteConnection,
+        operation: impl AsyncFnOnce(&mut Awaiting<'_>, i64) -> Answer<T>,
+    ) -> Result<T> {
+        let mut x = Awaiting(connection);
+        let result = match x.mark().await {
+            Ok(()) => {
+                let result = operation(&mut x, self.now()).await;
+                x.settle(result).await
+            }
+            Err(failure) => Err(failure),
+        };
+        result.map_err(|failure| failure.into_joined_error(doing))
+    }
+
+    async fn hold_writer(
+        &self,
+        doing: &'static str,
+        backoff: &mut Backoff,
+    ) -> Result<MutexGuard<'_, Writer>> {
+        match self.writer.try_lock() {
+            Ok(writer) => Ok(writer),
+            Err(_) => timeout(backoff.left(), self.writer.lock())
+                .await
+                .map_err(|_| self.who_holds_it().into_error(doing)),
+        }
+    }
+
+    /// The writer, for a transaction that outlives the call.
+    pub(crate) async fn keep_writer(
+        self: &Arc<Self>,
+        doing: &'static str,
+        backoff: &mut Backoff,
+    ) -> Result<Kept> {
+        let waiting = Arc::clone(&self.writer).lock_owned();
+        let writer = timeout(backoff.left(), waiting)
+            .await
+            .map_err(|_| self.who_holds_it().into_error(doing))?;
+        self.in_transaction.store(true, Ordering::SeqCst);
+        Ok(Kept {
+            writer,
+            inner: Arc::clone(self),
+        })
+    }
+
+    /// Why the writer was not free in time: else it is held for microseconds, or by one who
+    /// waits for another process.
+    fn who_holds_it(&self) -> Busy {
+        if self.in_transaction.load(Ordering::SeqCst) {
+            Busy::OwnTransaction
+        } else {
+            Busy::OtherProcess
+        }
+    }
+
+    /// Closes everything; what is in the middle of something is waited for, within reason.
+    pub(crate) async fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.hearing.hub().close();
+        self.stop_watching();
+        self.readers.close();
+        if let Ok(mut writer) = timeout(self.settings.busy_timeout, self.writer.lock()).await {
+            writer.connection = None;
+            writer.checkpoints = Checkpoints::default();
+        }
+        if self.own_pool {
+            // A transaction that the caller still holds would never let this end.
+            timeout(self.settings.busy_timeout, self.pool.close())
+                .await
+                .ok();
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn stop_watching(&self) {
+        let watch = self
+            .watch
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(watch);
+    }
+}
+
+/// The writer, held for a `Tx`.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) writer: OwnedMutexGuard<Writer>,
+    pub(crate) inner: Arc<Inner>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.inner.in_transaction.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Waits between attempts on a database that others keep busy, until a deadline.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    deadline: Option<Instant>,
+    attempts: u32,
+}
+
+impl Backoff {
+    pub(crate) fn new(most: Duration) -> Self {
+        Self {
+            deadline: Instant::now().checked_add(most),
+            attempts: 0,
+        }
+    }
+
+    /// How much time is left.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.map_or(Duration::MAX, |deadline| {
+            deadline.saturating_duration_since(Instant::now())
+        })
+    }
+
+    /// Lets others run, the longer the more often it was called; `Err` past the deadline.
+    pub(crate) async fn pause(&mut self) -> Result<(), ()> {
+        /// A write transaction of this crate's is shorter than this many yields.
+        const YIELDS: u32 = 3;
+        /// So that a writer that waits is not overtaken for long, in milliseconds.
+        const LONGEST: u64 = 8;
+        let left = self.left();
+        if left.is_zero() {
+            return Err(());
+        }
+        if self.attempts < YIELDS {
+            tokio::task::yield_now().await;
+        } else {
+            let longest = (1 << (self.attempts - YIELDS).min(8)).min(LONGEST);
+            let pause = Duration::from_millis(fastrand::u64(1..=longest));
+            tokio::time::sleep(pause.min(left)).await;
+        }
+        self.attempts += 1;
+        Ok(())
+    }
+}
+
+/// Connections that only read, made when they are needed.
+#[derive(Debug)]
+struct Readers {
+    permits: Semaphore,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Readers {
+    fn new(most: usize) -> Self {
+        Self {
+            permits: Semaphore::new(most.max(1)),
+            idle: Mutex::new(Vec::new()),
+        }
+    }
+
+    async fn take(
+        &self,
+        place: &Place,
+        doing: &'static str,
+        backoff: &mut Backoff,
+    ) -> Result<(SemaphorePermit<'_>, Connection)> {
+        let permit = match self.permits.try_acquire() {
+            Ok(permit) => permit,
+            Err(_) => timeout(backoff.left(), self.permits.acquire())
+                .await
+                .map_err(|_| Busy::Readers.into_error(doing))?
+                .map_err(|_| Error::store_closed())?,
+        };
+        let idle = self
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => place
+                .connect(Role::Reader)
+                .map_err(|failure| failure.into_error(doing))?,
+        };
+        Ok((permit, connection))
+    }
+
+    fn give(&self, connection: Connection) {
+        if !self.permits.is_closed() {
+            self.idle
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(connection);
+        }
+    }
+
+    fn close(&self) {
+        self.permits.close();
+        self.idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+    }
+}

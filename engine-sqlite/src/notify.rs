@@ -1,0 +1,242 @@
+//! Wake-ups: who listens to what, and which change they have heard of.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use alkstore::engine::{At, Notify, Topic, TopicKind, WakeHub};
+use alkstore::{Result, WakeReceiver};
+use rusqlite::Connection;
+use sqlx::SqliteConnection;
+
+use crate::Sqlite;
+use crate::error::Answer;
+use crate::exec::{Exec, Inline, Value, ready};
+use crate::watch::Identity;
+
+const BUMP: &str = "INSERT INTO __alkstore_topics (kind, name, version) VALUES (?1, ?2, ?3)
+     ON CONFLICT (kind, name) DO UPDATE SET version = max(version + 1, excluded.version)";
+const VERSION: &str = "SELECT version FROM __alkstore_topics WHERE kind = ?1 AND name = ?2";
+const HEAD: &str = "SELECT head FROM __alkstore_streams WHERE name = ?1";
+const PRUNE: &str = "DELETE FROM __alkstore_topics WHERE version < ?1";
+const PRUNABLE: &str = "SELECT 1 FROM __alkstore_topics WHERE version < ?1 LIMIT 1";
+
+impl Notify for Sqlite {
+    async fn send_notify(
+        &self,
+        at: At<'_, SqliteConnection>,
+        channel: &str,
+        _payload: &[u8],
+    ) -> Result<()> {
+        const DOING: &str = "sending a notify";
+        let topic = Topic::channel(channel);
+        match at {
+            At::Auto => {
+                let send = |x: &mut Inline<'_>, _| ready(bump(x, topic));
+                self.inner()
+                    .write(DOING, send, |(), wake| wake(topic))
+                    .await
+            }
+            At::In(conn) => {
+                self.inner()
+                    .join(DOING, conn, async |x, _| bump(x, topic).await)
+                    .await
+            }
+        }
+    }
+
+    async fn listen(&self, topic: Topic<'_>) -> Result<WakeReceiver> {
+        let inner = self.inner();
+        inner.start_watching();
+        let hearing = &inner.hearing;
+        inner
+            .read("listening", |x, _| hearing.attach(x.0, topic))
+            .await
+    }
+
+    fn notify_limit(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// Tells other processes that the topic changed, once this commits.
+pub(crate) async fn bump<X: Exec>(x: &mut X, topic: Topic<'_>) -> Answer<()> {
+    let values = [
+        Value::Int(kind(topic.kind)),
+        Value::Text(topic.name),
+        Value::Int(micros()),
+    ];
+    x.execute(BUMP, &values).await.map(|_| ())
+}
+
+/// Deletes the versions of topics that have not changed for a day. A topic that changes later
+/// starts above its old version, because versions follow the clock.
+pub(crate) fn prune(connection: &mut Connection) -> Answer<()> {
+    const DAY: i64 = 24 * 60 * 60 * 1_000_000;
+    let before = [Value::Int(micros().saturating_sub(DAY))];
+    let mut x = Inline(connection);
+    if !ready(x.rows(PRUNABLE, &before, |_| Ok(())))?.is_empty() {
+        ready(x.execute(PRUNE, &before))?;
+    }
+    Ok(())
+}
+
+fn kind(kind: TopicKind) -> i64 {
+    match kind {
+        TopicKind::Channel => 1,
+        TopicKind::Queue => 2,
+        TopicKind::Schedules => 3,
+        TopicKind::Stream => 4,
+    }
+}
+
+/// The host's clock in microseconds, never offset: versions are no times of the contract.
+fn micros() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+    })
+}
+
+/// A number that grows with each commit that touches the topic, 0 before the first.
+fn version(connection: &mut Connection, topic: Topic<'_>) -> Answer<i64> {
+    let mut x = Inline(connection);
+    let found = match topic.kind {
+        TopicKind::Stream => ready(x.rows(HEAD, &[Value::Text(topic.name)], |row| row.int(0))),
+        other => {
+            let values = [Value::Int(kind(other)), Value::Text(topic.name)];
+            ready(x.rows(VERSION, &values, |row| row.int(0)))
+        }
+    };
+    Ok(found?.first().copied().unwrap_or(0))
+}
+
+/// The receivers of this process, and what they have heard of.
+#[derive(Debug)]
+pub(crate) struct Hearing {
+    hub: WakeHub,
+    heard: Mutex<Heard>,
+    /// The database's file, unless it lives in memory.
+    file: Option<(PathBuf, Option<Identity>)>,
+}
+
+/// The last version that each topic's receivers were woken for. Whoever finds a greater one
+/// wakes them, be it the commit itself or the watcher, so that a change wakes once.
+#[derive(Debug, Default)]
+struct Heard {
+    versions: HashMap<TopicKind, HashMap<Arc<str>, i64>>,
+    topics: usize,
+    /// With so many topics those that nobody waits for any more are forgotten.
+    most: usize,
+}
+
+impl Hearing {
+    pub(crate) fn new(file: Option<&str>, memory: bool) -> Self {
+        let path = file.filter(|_| !memory).map(PathBuf::from);
+        let file = path.map(|path| {
+            let identity = Identity::of(&path);
+            (path, identity)
+        });
+        Self {
+            hub: WakeHub::new(),
+            heard: Mutex::default(),
+            file,
+        }
+    }
+
+    pub(crate) fn hub(&self) -> &WakeHub {
+        &self.hub
+    }
+
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(|(path, _)| path.as_path())
+    }
+
+    /// Whether the file at the database's path is the one that was opened.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.file
+            .as_ref()
+            .is_none_or(|(path, identity)| Identity::of(path) == *identity)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Heard> {
+        // A version that was not written down is read again.
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A receiver of what commits from now on.
+    fn attach(&self, connection: &mut Connection, topic: Topic<'_>) -> Answer<WakeReceiver> {
+        // Nobody wakes anybody while this is held: a commit is either in the version that is
+        // read here, and not for the new receiver, or wakes after it is attached.
+        let mut heard = self.lock();
+        let version = version(connection, topic)?;
+        match heard.get_mut(topic) {
+            Some(known) if *known < version => {
+                *known = version;
+                self.hub.wake(topic);
+            }
+            Some(_) => {}
+            None => heard.insert(topic, version, &self.hub),
+        }
+        Ok(self.hub.attach(topic))
+    }
+
+    /// Wakes who listens to a topic that was just committed, unless the watcher was faster.
+    pub(crate) fn committed(&self, connection: &mut Connection, topic: Topic<'_>) {
+        let mut heard = self.lock();
+        let Some(known) = heard.get_mut(topic) else {
+            return;
+        };
+        match version(connection, topic) {
+            Ok(version) if version <= *known => {}
+            Ok(version) => {
+                *known = version;
+                self.hub.wake(topic);
+            }
+            Err(_) => self.hub.wake(topic),
+        }
+    }
+
+    /// Looks at each topic that someone waits for, and wakes those that changed.
+    pub(crate) fn look(&self, connection: &mut Connection) -> Answer<()> {
+        let mut heard = self.lock();
+        for (kind, names) in &mut heard.versions {
+            for (name, known) in names {
+                let topic = Topic { kind: *kind, name };
+                let version = version(connection, topic)?;
+                if version > *known {
+                    *known = version;
+                    self.hub.wake(topic);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Heard {
+    /// Fewer topics than this are not worth forgetting.
+    const FEW: usize = 64;
+
+    fn get_mut(&mut self, topic: Topic<'_>) -> Option<&mut i64> {
+        self.versions.get_mut(&topic.kind)?.get_mut(topic.name)
+    }
+
+    fn insert(&mut self, topic: Topic<'_>, version: i64, hub: &WakeHub) {
+        if self.topics >= self.most.max(Self::FEW) {
+            let waiting: HashSet<_> = hub.topics().into_iter().collect();
+            self.topics = 0;
+            for (kind, names) in &mut self.versions {
+                names.retain(|name, _| waiting.contains(&(*kind, Arc::clone(name))));
+                self.topics += names.len();
+            }
+            // Each forgetting is paid for by as many topics as it looks at.
+            self.most = self.topics.saturating_mul(2);
+        }
+        let names = self.versions.entry(topic.kind).or_default();
+        if names.insert(topic.name.into(), version).is_none() {
+            self.topics += 1;
+        }
+    }
+}

@@ -1,0 +1,114 @@
+-- Live jobs. A job without a claim's deadline is pending.
+CREATE TABLE __alkstore_jobs (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    queue TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    run_at INTEGER NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    max_attempts INTEGER NOT NULL,
+    worker_id TEXT,
+    claimed_at INTEGER,
+    claim_expires_at INTEGER,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    visibility_timeout_s INTEGER NOT NULL,
+    backoff_base_s INTEGER NOT NULL,
+    dead_letter_retention_s INTEGER,
+    last_error TEXT,
+    payload BLOB NOT NULL
+);
+-- What a claim walks, in its order; the expiry lets it pass expired jobs within the index.
+CREATE INDEX __alkstore_jobs_pending
+    ON __alkstore_jobs (queue, priority DESC, run_at, id, expires_at)
+    WHERE claim_expires_at IS NULL;
+CREATE INDEX __alkstore_jobs_claimed
+    ON __alkstore_jobs (queue, claim_expires_at)
+    WHERE claim_expires_at IS NOT NULL;
+CREATE INDEX __alkstore_jobs_expiring
+    ON __alkstore_jobs (queue, expires_at)
+    WHERE expires_at IS NOT NULL;
+
+-- Dead jobs, out of the way of the live ones.
+CREATE TABLE __alkstore_dead_jobs (
+    id INTEGER PRIMARY KEY,
+    queue TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    run_at INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    max_attempts INTEGER NOT NULL,
+    worker_id TEXT,
+    claimed_at INTEGER,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    visibility_timeout_s INTEGER NOT NULL,
+    backoff_base_s INTEGER NOT NULL,
+    dead_letter_retention_s INTEGER,
+    last_error TEXT,
+    payload BLOB NOT NULL,
+    died_at INTEGER NOT NULL,
+    purge_at INTEGER
+);
+CREATE INDEX __alkstore_dead_jobs_purging
+    ON __alkstore_dead_jobs (queue, purge_at)
+    WHERE purge_at IS NOT NULL;
+-- A death is one statement: a job is never in both tables, nor in none.
+CREATE TRIGGER __alkstore_job_died AFTER INSERT ON __alkstore_dead_jobs BEGIN
+    DELETE FROM __alkstore_jobs WHERE id = new.id;
+END;
+
+-- The head is the offset of the last event ever published; it survives every trim.
+CREATE TABLE __alkstore_streams (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    head INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE __alkstore_events (
+    stream INTEGER NOT NULL,
+    "offset" INTEGER NOT NULL,
+    key TEXT,
+    created_at INTEGER NOT NULL,
+    payload BLOB NOT NULL,
+    PRIMARY KEY (stream, "offset")
+) WITHOUT ROWID;
+-- Publishing is one statement: the head and the event never part.
+CREATE TRIGGER __alkstore_event_published AFTER INSERT ON __alkstore_events BEGIN
+    UPDATE __alkstore_streams SET head = max(head, new."offset") WHERE id = new.stream;
+END;
+CREATE TABLE __alkstore_offsets (
+    stream TEXT NOT NULL,
+    consumer TEXT NOT NULL,
+    "offset" INTEGER NOT NULL,
+    PRIMARY KEY (stream, consumer)
+) WITHOUT ROWID;
+
+-- One row for each lock that is held or has lapsed. Tokens are never used again.
+CREATE TABLE __alkstore_locks (
+    token INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    expires_at INTEGER NOT NULL
+);
+
+CREATE TABLE __alkstore_schedules (
+    name TEXT PRIMARY KEY,
+    spec TEXT NOT NULL,
+    interval_s INTEGER NOT NULL,
+    next_at INTEGER NOT NULL,
+    queue TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    expires INTEGER,
+    max_attempts INTEGER NOT NULL,
+    visibility_timeout_s INTEGER NOT NULL,
+    backoff_base_s INTEGER NOT NULL,
+    dead_letter_retention_s INTEGER,
+    payload BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX __alkstore_schedules_next ON __alkstore_schedules (next_at, name);
+
+-- What other processes look at to tell which topics changed. A stream has its head for that.
+CREATE TABLE __alkstore_topics (
+    kind INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    PRIMARY KEY (kind, name)
+) WITHOUT ROWID;

@@ -1,0 +1,208 @@
+//! Streams of events.
+
+use std::sync::LazyLock;
+
+use alkstore::engine::{After, At, NewEvent, Streams, Topic};
+use alkstore::{Result, StreamEvent};
+use sqlx::SqliteConnection;
+
+use crate::Sqlite;
+use crate::error::{Answer, Failure};
+use crate::exec::{Awaiting, CHUNKS, Exec, Inline, Value, chunk, chunked, ready};
+
+impl Streams for Sqlite {
+    async fn append_events(
+        &self,
+        at: At<'_, SqliteConnection>,
+        events: &[NewEvent<'_>],
+    ) -> Result<Vec<i64>> {
+        const DOING: &str = "publishing";
+        match (at, events) {
+            (_, []) => Ok(Vec::new()),
+            (At::Auto, events) => {
+                let append = |x: &mut Inline<'_>, now| ready(append(x, now, events));
+                let touched = |_: &Vec<i64>, wake: &mut dyn FnMut(Topic<'_>)| {
+                    runs(events).for_each(|(stream, _)| wake(Topic::stream(stream)));
+                };
+                self.inner().write(DOING, append, touched).await
+            }
+            // One statement is whole by itself, and a stream without events is no trace.
+            (At::In(conn), [_]) => {
+                self.inner()
+                    .join(DOING, conn, async |x, now| append(x, now, events).await)
+                    .await
+            }
+            (At::In(conn), events) => {
+                let append = async |x: &mut Awaiting<'_>, now| append(x, now, events).await;
+                self.inner().join_whole(DOING, conn, append).await
+            }
+        }
+    }
+
+    async fn read_events(
+        &self,
+        at: At<'_, SqliteConnection>,
+        stream: &str,
+        after: After<'_>,
+        limit: i64,
+    ) -> Result<Vec<StreamEvent>> {
+        const DOING: &str = "reading events";
+        match at {
+            At::Auto => {
+                let read = |x: &mut Inline<'_>, _| ready(read(x, stream, after, limit));
+                self.inner().read(DOING, read).await
+            }
+            At::In(conn) => {
+                let read = async |x: &mut Awaiting<'_>, _| read(x, stream, after, limit).await;
+                self.inner().join(DOING, conn, read).await
+            }
+        }
+    }
+
+    async fn save_offset(
+        &self,
+        at: At<'_, SqliteConnection>,
+        stream: &str,
+        consumer: &str,
+        offset: i64,
+    ) -> Result<()> {
+        const DOING: &str = "saving an offset";
+        // An unknown consumer is at 0 already.
+        if offset < 1 {
+            return Ok(());
+        }
+        let values = [
+            Value::Text(stream),
+            Value::Text(consumer),
+            Value::Int(offset),
+        ];
+        match at {
+            At::Auto => {
+                let save = |x: &mut Inline<'_>, _| ready(x.execute(SAVE, &values));
+                self.inner().write(DOING, save, |_, _| {}).await?;
+            }
+            At::In(conn) => {
+                let save = async |x: &mut Awaiting<'_>, _| x.execute(SAVE, &values).await;
+                self.inner().join(DOING, conn, save).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn find_offset(
+        &self,
+        at: At<'_, SqliteConnection>,
+        stream: &str,
+        consumer: &str,
+    ) -> Result<i64> {
+        const DOING: &str = "reading an offset";
+        let values = [Value::Text(stream), Value::Text(consumer)];
+        let found = match at {
+            At::Auto => {
+                let find = |x: &mut Inline<'_>, _| ready(x.rows(SAVED, &values, |row| row.int(0)));
+                self.inner().read(DOING, find).await?
+            }
+            At::In(conn) => {
+                let find =
+                    async |x: &mut Awaiting<'_>, _| x.rows(SAVED, &values, |row| row.int(0)).await;
+                self.inner().join(DOING, conn, find).await?
+            }
+        };
+        Ok(found.first().copied().unwrap_or(0))
+    }
+
+    async fn trim_events(&self, stream: &str, horizon: i64) -> Result<u64> {
+        let values = [Value::Text(stream), Value::Int(horizon)];
+        let trim = |x: &mut Inline<'_>, _| ready(x.execute(TRIM, &values));
+        Ok(self
+            .inner()
+            .write("trimming", trim, |_, _| {})
+            .await?
+            .changes)
+    }
+}
+
+/// Appends a run of events to one stream, after its head; no rows where there is no such
+/// stream yet. A trigger moves the head, so that an event and its offset never part.
+static APPEND: LazyLock<[String; CHUNKS.len()]> = LazyLock::new(|| {
+    let head = "INSERT INTO __alkstore_events (stream, \"offset\", created_at, key, payload)
+                SELECT s.id, s.head + e.column1, ?2, e.column2, e.column3
+                FROM __alkstore_streams s, (VALUES ";
+    // Numbered: the first two values are shared by all rows.
+    let row = |row: usize| format!("({}, ?{}, ?{})", row + 1, 2 * row + 3, 2 * row + 4);
+    chunked(head, row, ") e WHERE s.name = ?1 RETURNING \"offset\"")
+});
+const CREATE: &str = "INSERT INTO __alkstore_streams (name) VALUES (?1) ON CONFLICT DO NOTHING";
+const AFTER_OFFSET: &str = "SELECT e.\"offset\", e.key, e.payload, e.created_at
+     FROM __alkstore_events e
+     WHERE e.stream = (SELECT id FROM __alkstore_streams WHERE name = ?1) AND e.\"offset\" > ?2
+     ORDER BY e.\"offset\" LIMIT ?3";
+const AFTER_SAVED: &str = "SELECT e.\"offset\", e.key, e.payload, e.created_at
+     FROM __alkstore_events e
+     WHERE e.stream = (SELECT id FROM __alkstore_streams WHERE name = ?1)
+       AND e.\"offset\" > coalesce(
+           (SELECT \"offset\" FROM __alkstore_offsets WHERE stream = ?1 AND consumer = ?2), 0)
+     ORDER BY e.\"offset\" LIMIT ?3";
+const SAVE: &str = "INSERT INTO __alkstore_offsets (stream, consumer, \"offset\")
+     VALUES (?1, ?2, ?3)
+     ON CONFLICT (stream, consumer) DO UPDATE SET \"offset\" = excluded.\"offset\"
+     WHERE excluded.\"offset\" > \"offset\"";
+const SAVED: &str = "SELECT \"offset\" FROM __alkstore_offsets WHERE stream = ?1 AND consumer = ?2";
+const TRIM: &str = "DELETE FROM __alkstore_events
+     WHERE stream = (SELECT id FROM __alkstore_streams WHERE name = ?1) AND \"offset\" <= ?2";
+
+async fn append<X: Exec>(x: &mut X, now: i64, events: &[NewEvent<'_>]) -> Answer<Vec<i64>> {
+    let mut offsets = Vec::with_capacity(events.len());
+    for (stream, mut rest) in runs(events) {
+        while !rest.is_empty() {
+            let (sql, size) = chunk(&APPEND, rest.len());
+            let (appended, later) = rest.split_at(size);
+            let mut values = vec![Value::Text(stream), Value::Int(now)];
+            for event in appended {
+                values.extend([Value::maybe_text(event.key), Value::Blob(event.payload)]);
+            }
+            let mut given = x.rows(sql, &values, |row| row.int(0)).await?;
+            if given.is_empty() {
+                x.execute(CREATE, &[Value::Text(stream)]).await?;
+                given = x.rows(sql, &values, |row| row.int(0)).await?;
+            }
+            if given.len() != size {
+                return Err(Failure::internal("an event got no offset"));
+            }
+            given.sort_unstable();
+            offsets.append(&mut given);
+            rest = later;
+        }
+    }
+    Ok(offsets)
+}
+
+/// The events in runs of one stream.
+fn runs<'s, 'e>(events: &'s [NewEvent<'e>]) -> impl Iterator<Item = (&'e str, &'s [NewEvent<'e>])> {
+    events
+        .chunk_by(|one, next| one.stream == next.stream)
+        .filter_map(|run| Some((run.first()?.stream, run)))
+}
+
+async fn read<X: Exec>(
+    x: &mut X,
+    stream: &str,
+    after: After<'_>,
+    limit: i64,
+) -> Answer<Vec<StreamEvent>> {
+    let (sql, after) = match after {
+        After::Offset(offset) => (AFTER_OFFSET, Value::Int(offset)),
+        After::SavedBy(consumer) => (AFTER_SAVED, Value::Text(consumer)),
+    };
+    let values = [Value::Text(stream), after, Value::Int(limit)];
+    let event = |row: &crate::exec::Row<'_>| {
+        Ok(StreamEvent {
+            offset: row.int(0)?,
+            stream: stream.to_owned(),
+            key: row.maybe_text(1)?,
+            payload: row.blob(2)?,
+            created_at: row.int(3)?,
+        })
+    };
+    x.rows(sql, &values, event).await
+}

@@ -1,0 +1,26 @@
+//! The contract on SQLite, and what only SQLite can get wrong.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a panic is how a test fails, in its helpers too"
+)]
+
+#[path = "sqlite/cancel.rs"]
+mod cancel;
+#[path = "sqlite/harness.rs"]
+mod harness;
+#[path = "sqlite/memory.rs"]
+mod memory;
+#[path = "sqlite/open.rs"]
+mod open;
+#[path = "sqlite/process.rs"]
+mod process;
+#[path = "sqlite/support.rs"]
+mod support;
+#[path = "sqlite/transaction.rs"]
+mod transaction;
+#[path = "sqlite/wake.rs"]
+mod wake;
+
+alkstore_contract_tests::contract!(sqlite: crate::harness::SqliteHarness);
