@@ -2,6 +2,13 @@
 //! is compiled for the engine, and through the boxed store. Prints the allocations of one call
 //! of each first; those are exact, the times are not.
 
+#![allow(
+    clippy::expect_used,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "a bench that cannot start says why and ends; criterion's macros make public items"
+)]
+
 use std::hint::black_box;
 
 use alkstore::engine::{At, Queues};
@@ -12,6 +19,9 @@ use futures::FutureExt;
 
 /// A payload that encodes to one short string.
 const PAYLOAD: &str = "welcome";
+
+/// An operation's name and one call of it.
+type Call<'s> = (&'static str, Box<dyn FnMut() + 's>);
 
 /// Runs a future of the engine that does no work, which is ready at its first poll.
 fn now<T>(future: impl Future<Output = T>) -> T {
@@ -25,7 +35,7 @@ fn allocations(mut call: impl FnMut()) -> u64 {
 }
 
 /// The operations of the hot paths on any store: name and call.
-fn calls<E: Engine>(store: &Store<E>) -> Vec<(&'static str, Box<dyn FnMut() + '_>)> {
+fn calls<E: Engine>(store: &Store<E>) -> Vec<Call<'_>> {
     let queue = store
         .queue("mail", QueueOpts::default())
         .expect("the name is valid");
@@ -60,7 +70,7 @@ fn calls<E: Engine>(store: &Store<E>) -> Vec<(&'static str, Box<dyn FnMut() + '_
 }
 
 /// The same operations straight on the engine, with what the store does before them.
-fn bare(engine: &Null) -> Vec<(&'static str, Box<dyn FnMut() + '_>)> {
+fn bare(engine: &Null) -> Vec<Call<'_>> {
     use alkstore::engine::{After, ClaimRequest, NewJob, Notify, Ready, Stamps, Streams};
     let stamps = Stamps {
         visibility_timeout_s: 300,

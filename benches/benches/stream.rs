@@ -1,5 +1,12 @@
 //! The hot paths of streams: publish and read, on a database file.
 
+#![allow(
+    clippy::expect_used,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "a bench that cannot start says why and ends; criterion's macros make public items"
+)]
+
 use alkstore::Store;
 use alkstore_sqlite::Sqlite;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};

@@ -9,6 +9,12 @@
 //! wake, so it holds the commit itself. The processor time is that of all the listener's
 //! threads, by the kernel's count in nanoseconds, which only Linux gives.
 
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program that talks to a person"
+)]
+
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant, SystemTime};

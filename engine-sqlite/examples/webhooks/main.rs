@@ -13,6 +13,12 @@
 //!
 //! Kill it and start it again: it goes on where it was.
 
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program that talks to a person"
+)]
+
 mod business;
 mod ingest;
 mod report;

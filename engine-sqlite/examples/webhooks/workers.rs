@@ -49,13 +49,13 @@ async fn do_job(
         return Ok(());
     }
     let fate = fate(&work.delivery);
-    if fate % 50 == 0 {
+    if fate.is_multiple_of(50) {
         // Never succeeds: after its last attempt it is dead.
         tally.retried(u64::from(job.attempts < job.max_attempts));
         job.retry("this delivery is poisonous", Some(0)).await?;
         return Ok(());
     }
-    if fate % 7 == 0 && job.attempts == 1 {
+    if fate.is_multiple_of(7) && job.attempts == 1 {
         tally.retried(1);
         job.retry("the first attempt fails", Some(0)).await?;
         return Ok(());
