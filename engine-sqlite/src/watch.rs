@@ -1,17 +1,17 @@
 //! Hearing of what other processes commit.
 //!
-//! A file watcher on the database's folder says that something was written; `PRAGMA
+//! A file watcher on the database and its log says that something was written; `PRAGMA
 //! data_version` on a connection of its own says whether that was a commit; then each topic
 //! that someone waits for is looked at once. Between events the thread sleeps. A poll at the
 //! re-read interval stands in where the watcher is missing or silent.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _, WatcherKind};
 use rusqlite::Connection;
 
 use crate::backend::Inner;
@@ -81,9 +81,7 @@ impl Watch {
     ) -> std::io::Result<Self> {
         // Room for one: an event that finds another one waiting has nothing to add.
         let (signals, receiver) = sync_channel(1);
-        let files = hearing
-            .path()
-            .and_then(|path| watch_file(path, signals.clone()));
+        let path = hearing.path().map(Path::to_owned);
         let mut watching = Watching {
             connection,
             hearing,
@@ -91,8 +89,9 @@ impl Watch {
             debounce,
             seen: None,
         };
-        // The baseline is taken before any receiver attaches.
+        // The baseline is taken before any receiver attaches; by then the log exists.
         watching.changed().ok();
+        let files = path.and_then(|path| watch_file(&path, signals.clone()));
         thread::Builder::new()
             .name("alkstore-sqlite-watch".into())
             .spawn(move || watching.run(poll))?;
@@ -112,19 +111,19 @@ impl Drop for Watch {
     }
 }
 
-/// Watches the folder, for the database and its write-ahead log.
+/// Watches the database and its write-ahead log.
 fn watch_file(path: &Path, signals: SyncSender<Signal>) -> Option<RecommendedWatcher> {
-    let folder = path.parent()?;
-    let database = path.file_name()?.to_owned();
-    let mut log = database.clone();
+    let mut log = path.as_os_str().to_owned();
     log.push("-wal");
+    let watched = [path.to_owned(), PathBuf::from(log)];
+    let names = watched
+        .clone()
+        .map(|path| path.file_name().map(ToOwned::to_owned));
     let on_event = move |event: notify::Result<notify::Event>| {
         // An event that cannot be told is one that may matter.
         let matters = event.map_or(true, |event| {
-            let ours = |path: &std::path::PathBuf| {
-                path.file_name()
-                    .is_some_and(|name| name == database || name == log)
-            };
+            let ours =
+                |path: &PathBuf| names.iter().any(|name| name.as_deref() == path.file_name());
             !matches!(event.kind, EventKind::Access(_))
                 && (event.need_rescan() || event.paths.iter().any(ours))
         });
@@ -132,8 +131,21 @@ fn watch_file(path: &Path, signals: SyncSender<Signal>) -> Option<RecommendedWat
             signals.try_send(Signal::Written).ok();
         }
     };
+    let targets: &[PathBuf] = match RecommendedWatcher::kind() {
+        // The two files alone: whatever else is written in their folder costs nothing. An open
+        // file keeps its watch, and is told of its removal.
+        WatcherKind::Inotify => &watched,
+        WatcherKind::Fsevent | WatcherKind::ReadDirectoryChangesWatcher => {
+            &[path.parent()?.to_owned()]
+        }
+        // Others open and close what they watch, which drops the locks of this process, or
+        // only poll.
+        _ => return None,
+    };
     let mut files = notify::recommended_watcher(on_event).ok()?;
-    files.watch(folder, RecursiveMode::NonRecursive).ok()?;
+    for target in targets {
+        files.watch(target, RecursiveMode::NonRecursive).ok()?;
+    }
     Some(files)
 }
 
