@@ -160,6 +160,7 @@ pub(crate) fn foreign_connection() -> Error {
         argument: "connection",
         value: "of another driver".into(),
         reason: "it must be the connection, pooled connection or transaction of the driver \
-                 that the store's engine is built on",
+                 that the store's engine is built on"
+            .into(),
     }
 }

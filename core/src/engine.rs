@@ -448,7 +448,7 @@ impl<T: Queues + Streams + Locks + Notify + Schedules> Engine for T {}
 
 /// An engine that is opened by a URL or a path.
 pub trait Open: Engine {
-    /// The URL schemes it answers to, without `:`.
+    /// The URL schemes it answers to, without `:`; the empty one stands for a path.
     const SCHEMES: &'static [&'static str];
 
     /// Opens the database and brings its schema up to date.

@@ -66,7 +66,7 @@ pub enum Error {
         /// The value as it was given.
         value: String,
         /// What would be accepted.
-        reason: &'static str,
+        reason: Cow<'static, str>,
     },
     /// `run_schedules` led and another runner took over.
     #[error("the scheduler's leadership was lost to another runner")]

@@ -63,6 +63,7 @@
 
 mod backoff;
 mod boxed;
+mod drivers;
 pub mod engine;
 mod error;
 mod lock;
@@ -80,6 +81,7 @@ mod subscription;
 mod tx;
 
 pub use boxed::{BoxedEngine, BoxedStore, BoxedTx};
+pub use drivers::Drivers;
 pub use engine::{Engine, Open};
 pub use error::{CodecError, DatabaseError, Error, Result, StoreClosed};
 pub use lock::Lock;

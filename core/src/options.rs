@@ -232,7 +232,7 @@ pub(crate) fn at_least(argument: &'static str, value: i64, least: i64) -> Result
     Err(Error::InvalidArgument {
         argument,
         value: value.to_string(),
-        reason,
+        reason: reason.into(),
     })
 }
 

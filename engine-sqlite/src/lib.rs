@@ -111,7 +111,7 @@ impl Sqlite {
 }
 
 impl Open for Sqlite {
-    const SCHEMES: &'static [&'static str] = &["sqlite"];
+    const SCHEMES: &'static [&'static str] = &["sqlite", ""];
 
     async fn open(target: &str) -> Result<Self> {
         SqliteOptions::new().open(target).await

@@ -199,7 +199,7 @@ fn refused(target: &str, accepted: &'static str) -> Error {
     Error::InvalidArgument {
         argument: "target",
         value: target.into(),
-        reason: accepted,
+        reason: accepted.into(),
     }
 }
 
@@ -207,6 +207,6 @@ fn refused_pool(name: &str, accepted: &'static str) -> Error {
     Error::InvalidArgument {
         argument: "pool",
         value: name.into(),
-        reason: accepted,
+        reason: accepted.into(),
     }
 }
