@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn an_unknown_scheme_is_named_and_its_password_is_not() {
-        let opened = Drivers::new().open("redis://app:secret@localhost");
+        let drivers = Drivers::new();
+        let opened = drivers.open("redis://app:secret@localhost");
         let opened = opened.now_or_never().expect("nothing is waited for");
         let error = opened.map(drop).unwrap_err();
         let said = error.to_string();
