@@ -131,3 +131,8 @@ pub fn cases() -> Vec<&'static str> {
     ]
     .concat()
 }
+
+/// The guide's code compiles and runs, or this fails.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/writing-an-engine.md")]
+pub struct WritingAnEngine;
