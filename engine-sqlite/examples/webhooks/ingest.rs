@@ -1,7 +1,6 @@
 //! Taking deliveries in: one transaction each.
 
-use alkstore::{EnqueueOpts, Queue, Store};
-use alkstore_sqlite::Sqlite;
+use alkstore::{BoxedEngine, BoxedStore, EnqueueOpts, Queue};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -29,8 +28,8 @@ pub(crate) struct Work {
 
 /// Takes every line in and says which repository it is from.
 pub(crate) async fn ingest(
-    store: &Store<Sqlite>,
-    queue: &Queue<Sqlite>,
+    store: &BoxedStore,
+    queue: &Queue<BoxedEngine>,
     lines: impl Iterator<Item = &str>,
     tally: &Tally,
     new_repository: impl Fn(&str),
@@ -62,8 +61,8 @@ pub(crate) async fn ingest(
 
 /// One delivery, one transaction; `false` if it was there already and nothing remains.
 async fn take_in(
-    store: &Store<Sqlite>,
-    queue: &Queue<Sqlite>,
+    store: &BoxedStore,
+    queue: &Queue<BoxedEngine>,
     delivery: &Delivery<'_>,
 ) -> Result<bool, Failure> {
     let repository = repository(&delivery.payload);

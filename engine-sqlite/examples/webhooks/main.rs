@@ -1,8 +1,8 @@
 //! Webhooks, end to end: a service takes in webhook deliveries and does with each what a
-//! service does, with everything in one SQLite file.
+//! service does, with everything in one database.
 //!
 //! ```text
-//! cargo run --release -p alkstore-sqlite --example webhooks [-- FILE] [--store FILE]
+//! cargo run --release -p alkstore-sqlite --example webhooks [-- FILE] [--store URL]
 //! ```
 //!
 //! For each delivery one transaction holds the business row, a job, an event in the stream of
@@ -11,7 +11,8 @@
 //! vanishes with a job in its hands. A subscriber for each stream, an outbox sender, a schedule
 //! and a lock work beside them. At the end everything is counted and must balance.
 //!
-//! Kill it and start it again: it goes on where it was.
+//! Kill it and start it again: it goes on where it was. The store is a path or a URL, of SQLite
+//! or of Postgres; on one database any number of these may run at once.
 
 #![allow(
     clippy::print_stdout,
@@ -28,7 +29,8 @@ mod workers;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use alkstore::Store;
+use alkstore::{BoxedStore, Drivers};
+use alkstore_postgres::Postgres;
 use alkstore_sqlite::Sqlite;
 
 /// Deliveries for a run without a file.
@@ -56,14 +58,20 @@ async fn webhooks() -> Result<bool, Failure> {
             .map_err(|error| format!("cannot read {}: {error}", file.display()))?,
         None => SAMPLE.to_owned(),
     };
-    println!("database: {}", arguments.store);
-    let store = Store::<Sqlite>::open(&arguments.store).await?;
+    println!("database: {}", without_password(&arguments.store));
+    let store = open(&arguments.store).await?;
     business::create_tables(&store).await?;
     let tally = run::run(&store, input.lines()).await?;
     let report = report::Report::read(&store, &tally).await?;
     store.close().await;
     println!("{report}");
     Ok(report.balances())
+}
+
+/// Opens whatever the URL or path leads to.
+async fn open(target: &str) -> alkstore::Result<BoxedStore> {
+    let drivers = Drivers::new().with::<Sqlite>().with::<Postgres>();
+    drivers.open(target).await
 }
 
 /// What the command line says.
@@ -80,8 +88,10 @@ impl Arguments {
         };
         while let Some(word) = words.next() {
             match word.as_str() {
-                "--store" => arguments.store = words.next().ok_or("--store takes a file")?,
-                "--help" | "-h" => return Err("usage: webhooks [FILE] [--store FILE]".into()),
+                "--store" => {
+                    arguments.store = words.next().ok_or("--store takes a URL or a path")?
+                }
+                "--help" | "-h" => return Err("usage: webhooks [FILE] [--store URL]".into()),
                 option if option.starts_with('-') => {
                     return Err(format!("unknown option {option}; see --help").into());
                 }
@@ -90,5 +100,13 @@ impl Arguments {
             }
         }
         Ok(arguments)
+    }
+}
+
+/// A URL as it may be shown.
+fn without_password(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, place))) => format!("{scheme}://…@{place}"),
+        _ => url.to_owned(),
     }
 }

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use alkstore::{JobState, QueueOpts, Store};
-use alkstore_sqlite::Sqlite;
+use alkstore::{BoxedStore, JobState, QueueOpts};
 
 use crate::ingest::Work;
 use crate::run::{QUEUE, Tally};
 use crate::{Failure, business};
 
 /// The counts: of this run from the tally, of all runs from the database.
+#[derive(Default)]
 pub(crate) struct Report {
     tally: Tally,
     deliveries: u64,
@@ -18,6 +18,7 @@ pub(crate) struct Report {
     events: u64,
     sent: u64,
     guarded: u64,
+    fired: u64,
     /// Deliveries of which a job, an event or a message is missing.
     lost: u64,
     /// Jobs, events, messages and effects of deliveries that are not there.
@@ -25,37 +26,30 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) async fn read(store: &Store<Sqlite>, tally: &Tally) -> Result<Self, Failure> {
+    pub(crate) async fn read(store: &BoxedStore, tally: &Tally) -> Result<Self, Failure> {
         let mut report = Self {
             tally: tally.clone(),
-            deliveries: number(store, "SELECT count(*) FROM deliveries").await?,
-            done: 0,
-            dead: 0,
-            events: number(store, "SELECT count(*) FROM seen").await?,
-            sent: number(store, "SELECT count(*) FROM sent").await?,
-            guarded: number(store, "SELECT count(*) FROM guarded").await?,
-            lost: number(
-                store,
-                "SELECT count(*) FROM deliveries WHERE id NOT IN (SELECT delivery FROM seen)
-                 OR id NOT IN (SELECT delivery FROM sent)",
-            )
-            .await?,
-            ghosts: number(
-                store,
-                "SELECT count(*) FROM (
-                     SELECT delivery FROM handled UNION ALL SELECT delivery FROM seen
-                     UNION ALL SELECT delivery FROM sent)
-                 WHERE delivery NOT IN (SELECT id FROM deliveries)",
-            )
-            .await?,
+            ..Self::default()
         };
+        for (count, name) in business::counts(store).await? {
+            let field = match name.as_str() {
+                "deliveries" => &mut report.deliveries,
+                "seen" => &mut report.events,
+                "sent" => &mut report.sent,
+                "swept" => &mut report.fired,
+                "guarded" => &mut report.guarded,
+                "lost" => &mut report.lost,
+                _ => &mut report.ghosts,
+            };
+            *field = u64::try_from(count)?;
+        }
         report.count_jobs(store).await?;
         report.count_ghost_events(store).await?;
         Ok(report)
     }
 
     /// Each delivery's job must have had its effect and be gone, or be dead without it.
-    async fn count_jobs(&mut self, store: &Store<Sqlite>) -> Result<(), Failure> {
+    async fn count_jobs(&mut self, store: &BoxedStore) -> Result<(), Failure> {
         let queue = store.queue(QUEUE, QueueOpts::default())?;
         for (job, is_handled) in business::jobs(store).await? {
             let state = queue.get_job(job).await?.map(|job| job.state);
@@ -70,7 +64,7 @@ impl Report {
     }
 
     /// Events that were read although their delivery was rolled back would be in no table.
-    async fn count_ghost_events(&mut self, store: &Store<Sqlite>) -> Result<(), Failure> {
+    async fn count_ghost_events(&mut self, store: &BoxedStore) -> Result<(), Failure> {
         let mut events = 0;
         for repository in business::repositories(store).await? {
             let stream = store.stream(&repository)?;
@@ -99,12 +93,8 @@ impl Report {
             && self.events == self.deliveries
             && self.sent == self.deliveries
             && self.guarded > 0
-            && self.tally.all_fired() > 0
+            && self.fired > 0
     }
-}
-
-async fn number(store: &Store<Sqlite>, sql: &'static str) -> Result<u64, Failure> {
-    Ok(u64::try_from(business::count(store, sql).await?)?)
 }
 
 impl fmt::Display for Report {
@@ -116,7 +106,6 @@ impl fmt::Display for Report {
             ("lines left out: malformed", tally.all_malformed()),
             ("attempts retried", tally.all_retried()),
             ("jobs reclaimed", tally.all_reclaimed()),
-            ("schedule fired", tally.all_fired()),
             ("lock refused", tally.all_refused()),
         ];
         let all_runs = [
@@ -125,6 +114,7 @@ impl fmt::Display for Report {
             ("jobs dead", self.dead),
             ("events seen", self.events),
             ("messages sent", self.sent),
+            ("schedule fired", self.fired),
             ("guarded steps", self.guarded),
             ("lost", self.lost),
             ("ghosts", self.ghosts),

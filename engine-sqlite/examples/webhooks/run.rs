@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use alkstore::{Queue, QueueOpts, ScheduleOpts, StopToken, Store};
-use alkstore_sqlite::Sqlite;
+use alkstore::{BoxedEngine, BoxedStore, Queue, QueueOpts, ScheduleOpts, StopToken};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinSet;
 
@@ -32,7 +31,6 @@ struct Counts {
     rolled_back: AtomicU64,
     retried: AtomicU64,
     reclaimed: AtomicU64,
-    fired: AtomicU64,
     refused: AtomicU64,
     has_vanished: AtomicBool,
     all_in: AtomicBool,
@@ -60,7 +58,6 @@ counters! {
     rolled_back, all_rolled_back;
     retried, all_retried;
     reclaimed, all_reclaimed;
-    fired, all_fired;
     refused, all_refused;
 }
 
@@ -95,7 +92,7 @@ impl Tally {
 
 /// Takes the lines in and works until nothing is left to do.
 pub(crate) async fn run(
-    store: &Store<Sqlite>,
+    store: &BoxedStore,
     lines: impl Iterator<Item = &str>,
 ) -> Result<Tally, Failure> {
     // A short claim, so that what a killed run had in its hands comes back soon.
@@ -130,8 +127,8 @@ fn progress_bar() -> Result<ProgressBar, Failure> {
 
 /// Everybody who works in the run.
 struct Crew {
-    store: Store<Sqlite>,
-    queue: Queue<Sqlite>,
+    store: BoxedStore,
+    queue: Queue<BoxedEngine>,
     tally: Tally,
     stop: StopToken,
     tasks: Mutex<JoinSet<Result<(), Failure>>>,
@@ -157,7 +154,9 @@ impl Crew {
                 stop.clone(),
             ));
         }
-        for owner in ["left", "right"] {
+        for side in ["left", "right"] {
+            // Whoever shares an owner's name shares its lock: each process has its own.
+            let owner = format!("{side} of process {}", std::process::id());
             self.spawn(workers::guard(
                 store.clone(),
                 owner,
@@ -166,11 +165,9 @@ impl Crew {
             ));
         }
         self.spawn(workers::send(store.clone(), stop.clone()));
-        let (queue, counts) = (queue.clone(), tally.clone());
         self.spawn(workers::maintain(
             store.clone(),
-            queue,
-            counts,
+            queue.clone(),
             stop.clone(),
         ));
         store

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use alkstore::{JobHandle, Queue, QueueOpts, StopToken, Store};
-use alkstore_sqlite::Sqlite;
+use alkstore::{BoxedEngine, BoxedStore, JobHandle, Queue, QueueOpts, StopToken};
 
 use crate::ingest::Work;
 use crate::run::{ACKS, MAINTENANCE, Tally};
@@ -14,8 +13,8 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Does jobs until it is told to stop.
 pub(crate) async fn work(
-    store: Store<Sqlite>,
-    queue: Queue<Sqlite>,
+    store: BoxedStore,
+    queue: Queue<BoxedEngine>,
     worker: String,
     tally: Tally,
     stop: StopToken,
@@ -35,8 +34,8 @@ pub(crate) async fn work(
 
 /// What becomes of an attempt: most succeed, some do not.
 async fn do_job(
-    store: &Store<Sqlite>,
-    job: JobHandle<Sqlite>,
+    store: &BoxedStore,
+    job: JobHandle<BoxedEngine>,
     tally: &Tally,
 ) -> Result<(), Failure> {
     let work: Work = job.payload_as()?;
@@ -80,7 +79,7 @@ fn fate(delivery: &str) -> u32 {
 
 /// Follows one stream; the effect of an event and the saved offset are one commit.
 pub(crate) async fn follow(
-    store: Store<Sqlite>,
+    store: BoxedStore,
     repository: String,
     stop: StopToken,
 ) -> Result<(), Failure> {
@@ -103,11 +102,11 @@ pub(crate) async fn follow(
 }
 
 /// Delivers the outbox's messages.
-pub(crate) async fn send(store: Store<Sqlite>, stop: StopToken) -> Result<(), Failure> {
+pub(crate) async fn send(store: BoxedStore, stop: StopToken) -> Result<(), Failure> {
     let outbox = store.outbox(ACKS)?;
     let mut wakes = outbox.listen().await?;
     while !stop.is_cancelled() {
-        let deliver = |message: alkstore::Delivery<Sqlite>| {
+        let deliver = |message: alkstore::Delivery<BoxedEngine>| {
             let store = store.clone();
             async move {
                 let work: Work = message.payload_as()?;
@@ -126,9 +125,8 @@ pub(crate) async fn send(store: Store<Sqlite>, stop: StopToken) -> Result<(), Fa
 
 /// Does the jobs that the schedule fires: sweeps the queue.
 pub(crate) async fn maintain(
-    store: Store<Sqlite>,
-    queue: Queue<Sqlite>,
-    tally: Tally,
+    store: BoxedStore,
+    queue: Queue<BoxedEngine>,
     stop: StopToken,
 ) -> Result<(), Failure> {
     let maintenance = store.queue(MAINTENANCE, QueueOpts::default())?;
@@ -136,9 +134,11 @@ pub(crate) async fn maintain(
     while !stop.is_cancelled() {
         while let Some(job) = maintenance.claim_one("maintainer").await? {
             queue.sweep_expired().await?;
-            if job.ack().await? {
-                tally.fired(1);
+            let mut tx = store.begin_tx().await?;
+            if tx.ack_tx(&job).await? {
+                business::insert_swept(tx.connection(), job.id).await?;
             }
+            tx.commit().await?;
         }
         wakes.recv_timeout(LOOK).await?;
     }
@@ -147,19 +147,19 @@ pub(crate) async fn maintain(
 
 /// Enters the guarded section now and then; whoever has the lock is alone in it.
 pub(crate) async fn guard(
-    store: Store<Sqlite>,
-    owner: &'static str,
+    store: BoxedStore,
+    owner: String,
     tally: Tally,
     stop: StopToken,
 ) -> Result<(), Failure> {
     while !stop.is_cancelled() {
-        match store.try_lock("guarded section", owner, 5).await? {
+        match store.try_lock("guarded section", &owner, 5).await? {
             Some(lock) => {
-                tally.entered(owner);
+                tally.entered(&owner);
                 let mut tx = store.begin_tx().await?;
                 business::insert_guarded(tx.connection(), lock.token()).await?;
                 tx.commit().await?;
-                tally.left(owner)?;
+                tally.left(&owner)?;
                 lock.release().await?;
             }
             None => tally.refused(1),
