@@ -1,0 +1,245 @@
+//! Queues in SQL.
+
+mod claim;
+mod finish;
+mod insert;
+
+use alkstore::engine::{At, ClaimEnd, ClaimId, ClaimRequest, NewJob, Queues};
+use alkstore::{Job, JobState, Result, Swept};
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row as _};
+
+use crate::Postgres;
+use crate::backend::{Arguments, Statement};
+use crate::coalesce::{OwnedEnd, OwnedJob, OwnedRequest, together};
+use crate::error::failed;
+use crate::schema::{NOW, sum};
+
+/// The statements of this mechanism.
+#[derive(Debug)]
+pub(crate) struct Statements {
+    pub(crate) insert: Statement,
+    pub(crate) claim: Statement,
+    pub(crate) sweep: Statement,
+    pub(crate) ack: Statement,
+    pub(crate) ack_all: Statement,
+    pub(crate) finish: Statement,
+    extend: Statement,
+    cancel: Statement,
+    find: Statement,
+    sweep_all: Statement,
+}
+
+impl Statements {
+    pub(crate) fn new(schema: &str, channel: &str) -> Self {
+        Self {
+            insert: insert::insert(schema, channel),
+            claim: claim::claim(schema),
+            sweep: claim::sweep(schema),
+            ack: finish::ack(schema),
+            ack_all: finish::ack_all(schema),
+            finish: finish::finish(schema, channel),
+            extend: extend(schema),
+            cancel: cancel(schema),
+            find: find(schema),
+            sweep_all: claim::sweep_all(schema),
+        }
+    }
+}
+
+/// What is read of a live job, in this order; [`job`] reads it.
+pub(crate) const LIVE: &str = "id, queue, payload, priority, run_at, attempts, max_attempts, \
+     worker_id, claimed_at, claim_expires_at, created_at, expires_at, visibility_timeout_s, \
+     backoff_base_s, dead_letter_retention_s, last_error, NULL::bigint AS died_at";
+
+/// The same of a dead one.
+const DEAD: &str = "id, queue, payload, priority, run_at, attempts, max_attempts, \
+     worker_id, claimed_at, NULL::bigint AS claim_expires_at, created_at, expires_at, \
+     visibility_timeout_s, backoff_base_s, dead_letter_retention_s, last_error, died_at";
+
+/// What a dead job keeps of a live one.
+const KEPT: &str = "id, queue, payload, priority, run_at, attempts, max_attempts, worker_id, \
+     claimed_at, created_at, expires_at, visibility_timeout_s, backoff_base_s, \
+     dead_letter_retention_s";
+
+/// The subqueries `gone` and `buried`: jobs of the subquery `doomed (id, last_error)` go from
+/// the live to the dead, those that are `kept`.
+pub(crate) fn bury(schema: &str, kept: &str) -> String {
+    let purge_at = sum("(SELECT now FROM clock)", "dead_letter_retention_s");
+    format!(
+        "gone AS (
+             DELETE FROM {schema}.jobs
+             WHERE id = ANY (ARRAY(SELECT id FROM doomed))
+             RETURNING {KEPT}
+         ),
+         buried AS (
+             INSERT INTO {schema}.dead_jobs ({KEPT}, died_at, purge_at, last_error)
+             SELECT {KEPT}, (SELECT now FROM clock), {purge_at}, doomed.last_error
+             FROM gone JOIN doomed USING (id) WHERE {kept}
+         )"
+    )
+}
+
+fn extend(schema: &str) -> Statement {
+    let deadline = sum("(SELECT now FROM clock)", "$5");
+    let text = format!(
+        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now)
+         UPDATE {schema}.jobs SET claim_expires_at = {deadline}
+         WHERE id = $2 AND queue = $3 AND attempts = $4
+             AND claim_expires_at >= (SELECT now FROM clock)
+         RETURNING id"
+    );
+    Statement::new("extending a claim", text)
+}
+
+fn cancel(schema: &str) -> Statement {
+    let text = format!("DELETE FROM {schema}.jobs WHERE id = $1 AND queue = $2 RETURNING id");
+    Statement::new("cancelling a job", text)
+}
+
+fn find(schema: &str) -> Statement {
+    let text = format!(
+        "SELECT {LIVE} FROM {schema}.jobs WHERE id = $1 AND queue = $2
+         UNION ALL
+         SELECT {DEAD} FROM {schema}.dead_jobs WHERE id = $1 AND queue = $2"
+    );
+    Statement::reading("reading a job", text)
+}
+
+impl Queues for Postgres {
+    async fn insert_jobs(&self, at: At<'_, PgConnection>, jobs: &[NewJob<'_>]) -> Result<Vec<i64>> {
+        match at {
+            At::In(_) => self.insert(at, jobs).await,
+            At::Auto => {
+                let alone = self.insert(At::Auto, jobs);
+                let items = || jobs.iter().map(OwnedJob::from).collect();
+                together(self, "", jobs.len(), items, alone).await
+            }
+        }
+    }
+
+    async fn claim_jobs(&self, requests: &[ClaimRequest<'_>]) -> Result<Vec<Vec<Job>>> {
+        // Claims from one queue wait for each other; another queue has nothing to do with it.
+        let lane = requests.first().map_or("", |request| request.queue);
+        let alone = self.claim(requests);
+        let items = || requests.iter().map(OwnedRequest::from).collect();
+        together(self, lane, requests.len(), items, alone).await
+    }
+
+    async fn finish_claims(
+        &self,
+        at: At<'_, PgConnection>,
+        ends: &[ClaimEnd<'_>],
+    ) -> Result<Vec<bool>> {
+        match at {
+            At::In(_) => self.finish(at, ends).await,
+            At::Auto => {
+                let alone = self.finish(At::Auto, ends);
+                let items = || ends.iter().map(OwnedEnd::from).collect();
+                together(self, "", ends.len(), items, alone).await
+            }
+        }
+    }
+
+    async fn extend_claim(&self, claim: &ClaimId<'_>, extend: i64) -> Result<bool> {
+        let inner = self.inner();
+        let arguments = || {
+            inner
+                .arguments()
+                .add(claim.id)
+                .add(claim.queue)
+                .add(claim.attempt)
+                .add(extend)
+        };
+        let rows = inner
+            .run(At::Auto, &inner.statements.queue.extend, arguments)
+            .await?;
+        Ok(!rows.is_empty())
+    }
+
+    async fn cancel_job(&self, queue: &str, id: i64) -> Result<bool> {
+        let inner = self.inner();
+        let arguments = || Arguments::default().add(id).add(queue);
+        let rows = inner
+            .run(At::Auto, &inner.statements.queue.cancel, arguments)
+            .await?;
+        Ok(!rows.is_empty())
+    }
+
+    async fn find_job(
+        &self,
+        at: At<'_, PgConnection>,
+        queue: &str,
+        id: i64,
+    ) -> Result<Option<Job>> {
+        let inner = self.inner();
+        let arguments = || Arguments::default().add(id).add(queue);
+        let rows = inner
+            .run(at, &inner.statements.queue.find, arguments)
+            .await?;
+        rows.first().map(job).transpose()
+    }
+
+    async fn sweep_jobs(&self, queue: &str) -> Result<Swept> {
+        let inner = self.inner();
+        let arguments = || inner.arguments().add(queue);
+        let rows = inner
+            .run(At::Auto, &inner.statements.queue.sweep_all, arguments)
+            .await?;
+        Ok(Swept {
+            expired: count(rows.first(), 0)?,
+            purged: count(rows.first(), 1)?,
+        })
+    }
+}
+
+const READING: &str = "reading what the server answered";
+
+/// A job from what a statement returned, columns as in [`LIVE`].
+pub(crate) fn job(row: &PgRow) -> Result<Job> {
+    decode_job(row).map_err(|error| failed(READING, error))
+}
+
+fn decode_job(row: &PgRow) -> sqlx::Result<Job> {
+    let claim_expires_at: Option<i64> = row.try_get(9)?;
+    let died_at: Option<i64> = row.try_get(16)?;
+    let state = match (died_at, claim_expires_at) {
+        (Some(_), _) => JobState::Dead,
+        (None, Some(_)) => JobState::Processing,
+        (None, None) => JobState::Pending,
+    };
+    Ok(Job {
+        id: row.try_get(0)?,
+        queue: row.try_get(1)?,
+        state,
+        payload: row.try_get(2)?,
+        priority: row.try_get(3)?,
+        run_at: row.try_get(4)?,
+        attempts: row.try_get(5)?,
+        max_attempts: row.try_get(6)?,
+        worker_id: row.try_get(7)?,
+        claimed_at: row.try_get(8)?,
+        claim_expires_at,
+        created_at: row.try_get(10)?,
+        expires_at: row.try_get(11)?,
+        visibility_timeout_s: row.try_get(12)?,
+        backoff_base_s: row.try_get(13)?,
+        dead_letter_retention_s: row.try_get(14)?,
+        last_error: row.try_get(15)?,
+        died_at,
+    })
+}
+
+/// A value from a row that a statement returned.
+pub(crate) fn get<T>(row: &PgRow, index: usize) -> Result<T>
+where
+    T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+{
+    row.try_get(index).map_err(|error| failed(READING, error))
+}
+
+/// A count from a statement that returns one row.
+pub(crate) fn count(row: Option<&PgRow>, index: usize) -> Result<u64> {
+    let count: i64 = row.map_or(Ok(0), |row| get(row, index))?;
+    Ok(u64::try_from(count).unwrap_or(0))
+}

@@ -1,0 +1,180 @@
+//! The ends of claims.
+
+use alkstore::Result;
+use alkstore::engine::{At, ClaimEnd, ClaimId, Outcome, Topic};
+use sqlx::PgConnection;
+
+use crate::Postgres;
+use crate::backend::Statement;
+use crate::notify::{wake_all, wake_later};
+use crate::queue::{bury, get};
+use crate::schema::{NOW, sum};
+
+/// One claim, done: the shortest way for what happens most.
+pub(super) fn ack(schema: &str) -> Statement {
+    let text = format!(
+        "DELETE FROM {schema}.jobs
+         WHERE id = $2 AND queue = $3 AND attempts = $4 AND claim_expires_at >= (SELECT {NOW})
+         RETURNING id"
+    );
+    Statement::new("ending a claim", text)
+}
+
+/// Claims by id `$2`, queue `$3` and attempts `$4`, all done. Returns as [`finish`] does.
+pub(super) fn ack_all(schema: &str) -> Statement {
+    let text = format!(
+        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
+         held AS MATERIALIZED (
+             SELECT jobs.id, ordinal
+             FROM unnest($2::bigint[], $3::text[], $4::bigint[])
+                 WITH ORDINALITY AS given (id, queue, attempt, ordinal)
+             JOIN {schema}.jobs ON jobs.id = given.id AND jobs.queue = given.queue
+                 AND jobs.attempts = given.attempt
+             WHERE claim_expires_at >= (SELECT now FROM clock)
+             ORDER BY jobs.id
+             FOR UPDATE OF jobs
+         ),
+         done AS (
+             DELETE FROM {schema}.jobs WHERE id = ANY (ARRAY(SELECT id FROM held))
+         )
+         SELECT min(ordinal) FROM held GROUP BY id"
+    );
+    Statement::new("ending claims", text)
+}
+
+/// Claims by id `$2`, queue `$3` and attempts `$4`, to end as `$5` says (done, again, dead),
+/// after the delay `$6`, with the error `$7`. In somebody's transaction `$8` has what to notify
+/// of for each. Returns the positions of those that landed.
+///
+/// Jobs are locked in the order of their ids, so that two batches never wait for each other in
+/// a circle. Of a claim that comes twice the first lands.
+pub(super) fn finish(schema: &str, channel: &str) -> Statement {
+    let now = "(SELECT now FROM clock)";
+    let run_at = sum(now, "delay");
+    let bury = bury(schema, "true");
+    let wakes = "ARRAY(SELECT DISTINCT wake FROM landed WHERE outcome = 'again' AND wake <> '')";
+    let wake = wake_all(channel, wakes);
+    let text = format!(
+        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
+         held AS MATERIALIZED (
+             SELECT jobs.id, outcome, delay, error, wake, ordinal
+             FROM unnest(
+                 $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::text[],
+                 $8::text[]
+             ) WITH ORDINALITY AS given (
+                 id, queue, attempt, outcome, delay, error, wake, ordinal
+             )
+             JOIN {schema}.jobs ON jobs.id = given.id AND jobs.queue = given.queue
+                 AND jobs.attempts = given.attempt
+             WHERE claim_expires_at >= {now}
+             ORDER BY jobs.id
+             FOR UPDATE OF jobs
+         ),
+         landed AS MATERIALIZED (
+             SELECT DISTINCT ON (id) * FROM held ORDER BY id, ordinal
+         ),
+         done AS (
+             DELETE FROM {schema}.jobs
+             WHERE id = ANY (ARRAY(SELECT id FROM landed WHERE outcome = 'done'))
+         ),
+         doomed (id, last_error) AS MATERIALIZED (
+             SELECT id, error FROM landed WHERE outcome = 'dead'
+         ),
+         {bury},
+         again AS (
+             UPDATE {schema}.jobs SET run_at = {run_at}, last_error = error,
+                 worker_id = NULL, claim_expires_at = NULL
+             FROM landed WHERE jobs.id = landed.id AND outcome = 'again'
+         )
+         SELECT ordinal, {wake} FROM landed"
+    );
+    Statement::new("ending claims", text)
+}
+
+impl Postgres {
+    async fn ack(&self, at: At<'_, PgConnection>, claim: &ClaimId<'_>) -> Result<bool> {
+        let inner = self.inner();
+        let arguments = || {
+            inner
+                .arguments()
+                .add(claim.id)
+                .add(claim.queue)
+                .add(claim.attempt)
+        };
+        let rows = inner
+            .run(at, &inner.statements.queue.ack, arguments)
+            .await?;
+        Ok(!rows.is_empty())
+    }
+
+    pub(crate) async fn finish(
+        &self,
+        at: At<'_, PgConnection>,
+        ends: &[ClaimEnd<'_>],
+    ) -> Result<Vec<bool>> {
+        match ends {
+            [] => return Ok(Vec::new()),
+            [
+                ClaimEnd {
+                    claim,
+                    outcome: Outcome::Done,
+                },
+            ] => {
+                return Ok(vec![self.ack(at, claim).await?]);
+            }
+            _ => {}
+        }
+        let all_done = ends.iter().all(|end| end.outcome == Outcome::Done);
+        let inner = self.inner();
+        let in_tx = matches!(at, At::In(_));
+        let wake = |end: &ClaimEnd<'_>| {
+            if in_tx {
+                crate::notify::for_anyone(Topic::queue(end.claim.queue))
+            } else {
+                String::new()
+            }
+        };
+        let arguments = || {
+            let arguments = inner
+                .arguments()
+                .add(ends.iter().map(|end| end.claim.id).collect::<Vec<_>>())
+                .add(ends.iter().map(|end| end.claim.queue).collect::<Vec<_>>())
+                .add(ends.iter().map(|end| end.claim.attempt).collect::<Vec<_>>());
+            if all_done {
+                return arguments;
+            }
+            let (mut outcomes, mut delays, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+            for end in ends {
+                let (outcome, delay, error) = match end.outcome {
+                    Outcome::Done => ("done", 0, ""),
+                    Outcome::Again { delay, error } => ("again", delay, error),
+                    Outcome::Dead { error } => ("dead", 0, error),
+                };
+                outcomes.push(outcome);
+                delays.push(delay);
+                errors.push(error);
+            }
+            let wakes = ends.iter().map(wake).collect::<Vec<_>>();
+            arguments.add(outcomes).add(delays).add(errors).add(wakes)
+        };
+        let statements = &inner.statements.queue;
+        let statement = if all_done {
+            &statements.ack_all
+        } else {
+            &statements.finish
+        };
+        let rows = inner.run(at, statement, arguments).await?;
+        let mut landed = vec![false; ends.len()];
+        for row in &rows {
+            let position: i64 = get(row, 0)?;
+            let index = usize::try_from(position - 1).unwrap_or(usize::MAX);
+            if let (Some(landed), Some(end)) = (landed.get_mut(index), ends.get(index)) {
+                *landed = true;
+                if !in_tx && matches!(end.outcome, Outcome::Again { .. }) {
+                    wake_later(inner, Topic::queue(end.claim.queue));
+                }
+            }
+        }
+        Ok(landed)
+    }
+}

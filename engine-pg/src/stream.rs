@@ -1,0 +1,223 @@
+//! Streams in SQL.
+
+use alkstore::engine::{After, At, NewEvent, Streams, Topic};
+use alkstore::{Result, StreamEvent};
+use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
+
+use crate::Postgres;
+use crate::backend::{Arguments, Statement};
+use crate::coalesce::{OwnedEvent, together};
+use crate::notify::{Waking, wake_all};
+use crate::queue::{count, get};
+use crate::schema::NOW;
+
+/// The statements of this mechanism.
+#[derive(Debug)]
+pub(crate) struct Statements {
+    append: Statement,
+    read: Statement,
+    read_saved: Statement,
+    save: Statement,
+    find: Statement,
+    trim: Statement,
+}
+
+impl Statements {
+    pub(crate) fn new(schema: &str, channel: &str) -> Self {
+        let id = format!("(SELECT id FROM {schema}.streams WHERE name = $1)");
+        let events = format!(
+            "SELECT \"offset\", key, payload, created_at FROM {schema}.events WHERE stream = {id}"
+        );
+        let order = "ORDER BY \"offset\" LIMIT $3";
+        let saved =
+            format!("SELECT \"offset\" FROM {schema}.offsets WHERE stream = $1 AND consumer = $2");
+        let save = format!(
+            "INSERT INTO {schema}.offsets AS saved (stream, consumer, \"offset\")
+             VALUES ($1, $2, $3)
+             ON CONFLICT (stream, consumer) DO UPDATE SET \"offset\" = excluded.\"offset\"
+             WHERE saved.\"offset\" < excluded.\"offset\""
+        );
+        let trim = format!(
+            "WITH trimmed AS (
+                 DELETE FROM {schema}.events WHERE stream = {id} AND \"offset\" <= $2
+                 RETURNING \"offset\"
+             )
+             SELECT count(*) FROM trimmed"
+        );
+        let reading = "reading a stream";
+        Self {
+            append: append(schema, channel),
+            read: Statement::reading(reading, format!("{events} AND \"offset\" > $2 {order}")),
+            read_saved: Statement::reading(
+                reading,
+                format!("{events} AND \"offset\" > coalesce(({saved}), 0) {order}"),
+            ),
+            save: Statement::new("saving an offset", save),
+            find: Statement::reading("reading an offset", saved),
+            trim: Statement::new("trimming a stream", trim),
+        }
+    }
+}
+
+/// Appends to the streams `$2` events with the keys `$3` and payloads `$4`.
+///
+/// The row of a stream hands out its offsets, and whoever took some holds it until the commit:
+/// offsets are dense and in the order of commits, and nobody reads past one that is still to
+/// come. Several streams are locked in the order of their names.
+fn append(schema: &str, channel: &str) -> Statement {
+    let wake = wake_all(channel, "$5::text[]");
+    let text = format!(
+        "WITH given AS MATERIALIZED (
+             SELECT *, row_number() OVER (PARTITION BY stream ORDER BY ordinal) AS nth,
+                 count(*) OVER (PARTITION BY stream) AS size
+             FROM unnest($2::text[], $3::text[], $4::bytea[])
+                 WITH ORDINALITY AS given (stream, key, payload, ordinal)
+         ),
+         heads AS (
+             INSERT INTO {schema}.streams AS known (name, head)
+             SELECT stream, count(*) FROM given GROUP BY stream ORDER BY stream COLLATE \"C\"
+             ON CONFLICT (name) DO UPDATE SET head = known.head + excluded.head
+             RETURNING id, name, head
+         ),
+         -- Read when the streams are locked, so that time runs in the order of offsets.
+         clock AS MATERIALIZED (SELECT {NOW} AS now FROM (SELECT count(*) FROM heads) AS locked),
+         placed AS MATERIALIZED (
+             SELECT ordinal, id, key, payload, head - size + nth AS \"offset\"
+             FROM heads JOIN given ON given.stream = name
+         ),
+         appended AS (
+             INSERT INTO {schema}.events (stream, \"offset\", key, payload, created_at)
+             SELECT id, \"offset\", key, payload, now FROM placed CROSS JOIN clock
+         )
+         SELECT \"offset\", {wake} FROM placed ORDER BY ordinal"
+    );
+    Statement::new("publishing", text)
+}
+
+impl Streams for Postgres {
+    async fn append_events(
+        &self,
+        at: At<'_, PgConnection>,
+        events: &[NewEvent<'_>],
+    ) -> Result<Vec<i64>> {
+        let first = events.first().map_or("", |event| event.stream);
+        let one_stream = events.iter().all(|event| event.stream == first);
+        match at {
+            At::Auto if one_stream => {
+                // Whoever waits for a transaction that publishes to the stream waits with all
+                // that publish to it, and with nobody else.
+                let alone = self.append(At::Auto, events);
+                let items = || events.iter().map(OwnedEvent::from).collect();
+                together(self, first, events.len(), items, alone).await
+            }
+            at => self.append(at, events).await,
+        }
+    }
+
+    async fn read_events(
+        &self,
+        at: At<'_, PgConnection>,
+        stream: &str,
+        after: After<'_>,
+        limit: i64,
+    ) -> Result<Vec<StreamEvent>> {
+        let (inner, statements) = (self.inner(), &self.inner().statements.stream);
+        let statement = match after {
+            After::Offset(_) => &statements.read,
+            After::SavedBy(_) => &statements.read_saved,
+        };
+        let arguments = || {
+            let arguments = Arguments::default().add(stream);
+            let arguments = match after {
+                After::Offset(offset) => arguments.add(offset),
+                After::SavedBy(consumer) => arguments.add(consumer),
+            };
+            arguments.add(limit)
+        };
+        let rows = inner.run(at, statement, arguments).await?;
+        rows.iter().map(|row| event(stream, row)).collect()
+    }
+
+    async fn save_offset(
+        &self,
+        at: At<'_, PgConnection>,
+        stream: &str,
+        consumer: &str,
+        offset: i64,
+    ) -> Result<()> {
+        let inner = self.inner();
+        if offset < 1 {
+            return inner.live();
+        }
+        let arguments = || Arguments::default().add(stream).add(consumer).add(offset);
+        inner
+            .run(at, &inner.statements.stream.save, arguments)
+            .await
+            .map(drop)
+    }
+
+    async fn find_offset(
+        &self,
+        at: At<'_, PgConnection>,
+        stream: &str,
+        consumer: &str,
+    ) -> Result<i64> {
+        let inner = self.inner();
+        let arguments = || Arguments::default().add(stream).add(consumer);
+        let rows = inner
+            .run(at, &inner.statements.stream.find, arguments)
+            .await?;
+        rows.first().map_or(Ok(0), |row| get(row, 0))
+    }
+
+    async fn trim_events(&self, stream: &str, horizon: i64) -> Result<u64> {
+        let inner = self.inner();
+        let arguments = || Arguments::default().add(stream).add(horizon);
+        let rows = inner
+            .run(At::Auto, &inner.statements.stream.trim, arguments)
+            .await?;
+        count(rows.first(), 0)
+    }
+}
+
+fn event(stream: &str, row: &PgRow) -> Result<StreamEvent> {
+    Ok(StreamEvent {
+        offset: get(row, 0)?,
+        stream: stream.to_owned(),
+        key: get(row, 1)?,
+        payload: get(row, 2)?,
+        created_at: get(row, 3)?,
+    })
+}
+
+impl Postgres {
+    pub(crate) async fn append(
+        &self,
+        at: At<'_, PgConnection>,
+        events: &[NewEvent<'_>],
+    ) -> Result<Vec<i64>> {
+        if events.is_empty() {
+            return Ok(Vec::new());
+        }
+        let inner = self.inner();
+        let waking = Waking::new(
+            inner,
+            &at,
+            events.iter().map(|event| Topic::stream(event.stream)),
+        );
+        let arguments = || {
+            inner
+                .arguments()
+                .add(events.iter().map(|event| event.stream).collect::<Vec<_>>())
+                .add(events.iter().map(|event| event.key).collect::<Vec<_>>())
+                .add(events.iter().map(|event| event.payload).collect::<Vec<_>>())
+                .add(&waking.along[..])
+        };
+        let rows = inner
+            .run(at, &inner.statements.stream.append, arguments)
+            .await;
+        let rows = waking.ended(rows)?;
+        rows.iter().map(|row| get(row, 0)).collect()
+    }
+}

@@ -1,0 +1,230 @@
+//! Transactions of the engine's own.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use alkstore::engine::{Transaction, Wakes};
+use alkstore::{Error, Result};
+use sqlx::{
+    AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgTransaction, SqlSafeStr as _,
+};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout};
+
+use crate::backend::Inner;
+use crate::error::{self, failed, is_lost};
+use crate::pool::Lease;
+
+/// What the engine relies on: a statement sees what was committed before it, and a row that it
+/// locks as it is then. The server's default may differ.
+pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
+/// A commit of a transaction that has failed is a rollback, without an error. The statement
+/// before it has one.
+const COMMIT: &str = "SELECT 1; COMMIT";
+
+const BEGINNING: &str = "beginning a transaction";
+const COMMITTING: &str = "committing a transaction";
+const ROLLING_BACK: &str = "rolling back a transaction";
+
+/// A transaction that the engine began, see [`Tx`](alkstore::Tx). Dropping it rolls it back,
+/// and then its connection goes back to the pool.
+pub struct PostgresTx {
+    open: Option<Open>,
+    inner: Arc<Inner>,
+}
+
+impl fmt::Debug for PostgresTx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresTx").finish_non_exhaustive()
+    }
+}
+
+impl PostgresTx {
+    pub(crate) async fn begin(inner: &Arc<Inner>) -> Result<Self> {
+        let deadline = Instant::now() + inner.settings.operation_timeout;
+        loop {
+            let lease = inner.pool.acquire().await?;
+            inner.live()?;
+            // Half-way through, the server has begun a transaction that nobody knows of.
+            match finish(BEGINNING, Open::begin(lease, Arc::clone(inner))).await? {
+                Ok(open) => {
+                    return Ok(Self {
+                        open: Some(open),
+                        inner: Arc::clone(inner),
+                    });
+                }
+                // Nothing has happened yet, so nothing happens twice.
+                Err(error) if may_try_another(&error) && Instant::now() < deadline => {}
+                Err(error) => return Err(failed(BEGINNING, error)),
+            }
+        }
+    }
+
+    fn open(&mut self) -> &mut Open {
+        // It is taken by what consumes the transaction.
+        #[allow(clippy::expect_used)]
+        self.open
+            .as_mut()
+            .expect("a transaction is open until it ends")
+    }
+}
+
+impl Transaction for PostgresTx {
+    type Conn = PgConnection;
+
+    fn conn(&mut self) -> &mut PgConnection {
+        self.open().connection()
+    }
+
+    async fn commit(mut self, wakes: Wakes) -> Result<()> {
+        let Some(open) = self.open.take() else {
+            return Ok(());
+        };
+        let inner = Arc::clone(&self.inner);
+        finish(COMMITTING, async move {
+            let most = inner.settings.operation_timeout;
+            let done = open.commit(most).await;
+            // The server tells the listener of the commit; without one, this does.
+            if done.is_ok() && !inner.listener.is_enabled() {
+                wakes.iter().for_each(|topic| inner.hub.wake(topic));
+            }
+            done
+        })
+        .await?
+    }
+
+    async fn rollback(mut self) -> Result<()> {
+        let Some(open) = self.open.take() else {
+            return Ok(());
+        };
+        let most = self.inner.settings.operation_timeout;
+        finish(ROLLING_BACK, open.rollback(most)).await?
+    }
+}
+
+impl Drop for PostgresTx {
+    fn drop(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let most = self.inner.settings.operation_timeout;
+        // Without a runtime the connection is closed, and the server rolls back for it.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(open.rollback(most));
+        }
+    }
+}
+
+/// A connection in a transaction.
+enum Open {
+    /// The engine's, in doubt until the transaction has ended.
+    Own(Lease),
+    /// The application's pool's, which the driver takes back itself.
+    Shared(PgTransaction<'static>),
+}
+
+impl Open {
+    async fn begin(lease: Lease, inner: Arc<Inner>) -> sqlx::Result<Self> {
+        let begin = AssertSqlSafe(Arc::clone(&inner.settings.begin));
+        let begun = async {
+            match lease.into_shared() {
+                Ok(connection) => Ok(Self::Shared(
+                    PgTransaction::begin(connection, Some(begin.into_sql_str())).await?,
+                )),
+                Err(lease) => Self::begin_own(lease, begin).await,
+            }
+        };
+        match timeout(inner.settings.operation_timeout, begun).await {
+            Ok(begun) => begun,
+            Err(elapsed) => Err(sqlx::Error::Io(std::io::Error::other(elapsed))),
+        }
+    }
+
+    async fn begin_own(mut lease: Lease, begin: AssertSqlSafe<Arc<str>>) -> sqlx::Result<Self> {
+        let connection = lease.start();
+        // The driver counts transactions to turn an application's nested ones into savepoints.
+        // The count of a connection that stays with the engine is never taken back.
+        let begun = if connection.is_in_transaction() {
+            connection.execute(begin).await.map(drop)
+        } else {
+            connection.begin_with(begin).await.map(std::mem::forget)
+        };
+        match begun {
+            Ok(()) => Ok(Self::Own(lease)),
+            Err(error) => {
+                lease.note_if_lost(&error);
+                Err(error)
+            }
+        }
+    }
+
+    fn connection(&mut self) -> &mut PgConnection {
+        match self {
+            Self::Own(lease) => lease.connection(),
+            Self::Shared(tx) => tx,
+        }
+    }
+
+    async fn commit(mut self, most: Duration) -> Result<()> {
+        let committed = async {
+            match &mut self {
+                Self::Own(lease) => lease.start().execute(COMMIT).await.map(drop),
+                Self::Shared(tx) => tx.execute("SELECT 1").await.map(drop),
+            }
+        };
+        match timeout(most, committed).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                // Whether the commit or what came before it failed, this ends it.
+                if !is_lost(&error) {
+                    self.rollback(most).await.ok();
+                }
+                return Err(failed(COMMITTING, error));
+            }
+            Err(_) => return Err(error::timed_out(COMMITTING, most)),
+        }
+        match self {
+            Self::Own(mut lease) => {
+                lease.ended();
+                Ok(())
+            }
+            Self::Shared(tx) => match timeout(most, tx.commit()).await {
+                Ok(committed) => committed.map_err(|error| failed(COMMITTING, error)),
+                Err(_) => Err(error::timed_out(COMMITTING, most)),
+            },
+        }
+    }
+
+    async fn rollback(self, most: Duration) -> Result<()> {
+        let rolled_back = async {
+            match self {
+                Self::Own(mut lease) => {
+                    lease.start().execute("ROLLBACK").await?;
+                    lease.ended();
+                    Ok(())
+                }
+                Self::Shared(tx) => tx.rollback().await,
+            }
+        };
+        match timeout(most, rolled_back).await {
+            Ok(rolled_back) => rolled_back.map_err(|error| failed(ROLLING_BACK, error)),
+            Err(_) => Err(error::timed_out(ROLLING_BACK, most)),
+        }
+    }
+}
+
+/// Whether another connection may do better.
+fn may_try_another(error: &sqlx::Error) -> bool {
+    is_lost(error) && error::is_transient(error)
+}
+
+/// Runs to the end, however early the caller is dropped.
+async fn finish<T: Send + 'static>(
+    doing: &'static str,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T> {
+    tokio::spawn(work)
+        .await
+        .map_err(|error| Error::database(format!("{doing} failed"), error))
+}

@@ -1,0 +1,11 @@
+//! The matrix of the contract on Postgres.
+#![forbid(unsafe_code)]
+#![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
+
+#[path = "contract/harness.rs"]
+mod harness;
+
+use alkstore_contract_tests::contract;
+use harness::PostgresHarness;
+
+contract!(postgres: PostgresHarness);

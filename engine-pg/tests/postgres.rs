@@ -1,0 +1,29 @@
+//! What only Postgres has: its failures, its planner, its rights, its sessions.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "these are tests"
+)]
+
+#[path = "postgres/cancel.rs"]
+mod cancel;
+#[path = "postgres/claim.rs"]
+mod claim;
+#[path = "postgres/coalesce.rs"]
+mod coalesce;
+#[path = "postgres/listener.rs"]
+mod listener;
+#[path = "postgres/notify.rs"]
+mod notify;
+#[path = "postgres/opening.rs"]
+mod opening;
+#[path = "postgres/pooler.rs"]
+mod pooler;
+#[path = "postgres/stream.rs"]
+mod stream;
+#[path = "postgres/support.rs"]
+mod support;
+#[path = "postgres/tx.rs"]
+mod tx;
