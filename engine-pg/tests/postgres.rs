@@ -21,6 +21,8 @@ mod notify;
 mod opening;
 #[path = "postgres/pooler.rs"]
 mod pooler;
+#[path = "postgres/process.rs"]
+mod process;
 #[path = "postgres/stream.rs"]
 mod stream;
 #[path = "postgres/support.rs"]

@@ -1,10 +1,8 @@
 //! Claims under the planner's whims, and with much in the way.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use alkstore::{EnqueueOpts, QueueOpts, Store};
-use alkstore_postgres::Postgres;
 use sqlx::PgPool;
 
 use crate::support::{database, enqueue, open, queue};
@@ -122,48 +120,6 @@ async fn settled(figure: &impl Fn() -> i64) -> i64 {
         last = now;
     }
     last
-}
-
-/// Workers of several processes hand out every job once and leave none.
-#[tokio::test(flavor = "multi_thread")]
-async fn processes_drain_a_queue_without_a_double() {
-    const JOBS: i64 = 2_000;
-    let database = database();
-    let store = open(&database).await;
-    let payloads: Vec<_> = (0..JOBS).collect();
-    queue(&store, "work")
-        .enqueue_batch(&payloads, EnqueueOpts::default())
-        .await
-        .unwrap();
-    let mut workers = Vec::new();
-    for _ in 0..4 {
-        let store = open(&database).await;
-        workers.extend((0..8).map(|n| tokio::spawn(drain(store.clone(), n))));
-    }
-    let mut done = HashSet::new();
-    for worker in workers {
-        for number in worker.await.unwrap() {
-            assert!(done.insert(number), "{number} was done twice");
-        }
-    }
-    assert_eq!(done.len(), payloads.len());
-    assert_eq!(database.sql("SELECT count(*) FROM alkstore.jobs"), "0");
-}
-
-async fn drain(store: Store<Postgres>, worker: usize) -> Vec<i64> {
-    let queue = store.queue("work", QueueOpts::default()).unwrap();
-    let mut done = Vec::new();
-    loop {
-        let jobs = queue
-            .claim_batch(&format!("worker {worker}"), 7)
-            .await
-            .unwrap();
-        if jobs.is_empty() {
-            return done;
-        }
-        done.extend(jobs.iter().map(|job| job.payload_as::<i64>().unwrap()));
-        assert_eq!(queue.ack_batch(&jobs).await.unwrap(), jobs.len());
-    }
 }
 
 /// Batches that end, sweep, cancel and claim the same jobs never wait in a circle.
