@@ -7,25 +7,15 @@
     reason = "a bench that cannot start says why and ends; criterion's macros make public items"
 )]
 
-use alkstore::{EnqueueOpts, QueueOpts, Store};
-use alkstore_sqlite::Sqlite;
+mod shared;
+
+use alkstore::{EnqueueOpts, QueueOpts};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// About what a small webhook or mail job weighs.
-const PAYLOAD: &str = "a payload of about one hundred bytes, as jobs have that carry an id and a few words beside it …";
+use shared::{File, PAYLOAD};
 
 fn queue(criterion: &mut Criterion) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime starts");
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("queue.db");
-    let path = path.to_str().expect("the path is text");
-    let store = runtime
-        .block_on(Store::<Sqlite>::open(path))
-        .expect("the database opens");
+    let File { runtime, store, .. } = &File::new();
     let queue = store
         .queue("mail", QueueOpts::default())
         .expect("the name is valid");

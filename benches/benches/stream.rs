@@ -7,25 +7,14 @@
     reason = "a bench that cannot start says why and ends; criterion's macros make public items"
 )]
 
-use alkstore::Store;
-use alkstore_sqlite::Sqlite;
+mod shared;
+
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// About what a small event weighs.
-const PAYLOAD: &str = "a payload of about one hundred bytes, as events have that carry an id and a few words beside it";
+use shared::{File, PAYLOAD};
 
 fn stream(criterion: &mut Criterion) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime starts");
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("stream.db");
-    let path = path.to_str().expect("the path is text");
-    let store = runtime
-        .block_on(Store::<Sqlite>::open(path))
-        .expect("the database opens");
+    let File { runtime, store, .. } = &File::new();
     let stream = store.stream("users").expect("the name is valid");
     let batch: Vec<_> = (0..1000).map(|_| (None, PAYLOAD)).collect();
     runtime
