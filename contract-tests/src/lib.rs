@@ -79,7 +79,8 @@
 //! ```
 //!
 //! [`mod@reference`] is that small engine: the contract as a program, in memory. Its mutants, each
-//! with one rule broken, are what the suite itself is tested with.
+//! with one rule broken, are what the suite itself is tested with. [`model`] runs it and an
+//! engine in lock step, over random sequences of operations.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
@@ -91,6 +92,7 @@
 )]
 
 pub mod harness;
+pub mod model;
 pub mod postgres_server;
 pub mod reference;
 mod run;

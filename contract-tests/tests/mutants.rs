@@ -16,9 +16,11 @@ use std::sync::Once;
 use std::thread;
 use std::time::Duration;
 
+use alkstore_contract_tests::model::{self, Outcome};
 use alkstore_contract_tests::reference::{Fault, ReferenceHarness};
 use alkstore_contract_tests::{
-    CaseFn, lock, name, notify, outbox, payload, queue, run_on, scheduler, store, stream, tx,
+    CaseFn, Harness as _, lock, name, notify, outbox, payload, queue, run_on, scheduler, store,
+    stream, tx,
 };
 
 type Case = (&'static str, CaseFn<ReferenceHarness>);
@@ -114,6 +116,32 @@ fn without_a_fault_nothing_is_noticed() {
         // A busy host makes a case miss its time once, not thrice.
         let passes = (0..3).any(|_| passes(None, case));
         assert!(passes, "{name} fails on a right engine in a hurry");
+    }
+}
+
+/// The random walk notices engines that are wrong in what they store or answer, too.
+#[tokio::test]
+async fn the_model_notices_mutants() {
+    let faults = [
+        Fault::RollbackKeepsEvents,
+        Fault::LapsedHandleActs,
+        Fault::RetryAddsToRunAt,
+        Fault::SavedOffsetMovesBack,
+        Fault::StaleTokenReleases,
+        Fault::UpsertResetsBoundary,
+    ];
+    for fault in faults {
+        let mut differs = false;
+        for seed in 0..60 {
+            let model = ReferenceHarness::new().await;
+            let mutant = ReferenceHarness::with_fault(Some(fault));
+            let outcome = model::compare(&model, &mutant, seed, 40).await;
+            differs |= matches!(outcome, Outcome::Differs(_));
+            if differs {
+                break;
+            }
+        }
+        assert!(differs, "{fault:?} survives 60 sequences");
     }
 }
 

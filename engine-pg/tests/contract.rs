@@ -4,6 +4,8 @@
 
 #[path = "contract/harness.rs"]
 mod harness;
+#[path = "contract/model.rs"]
+mod model;
 
 use alkstore_contract_tests::contract;
 use harness::PostgresHarness;

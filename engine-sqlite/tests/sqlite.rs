@@ -12,6 +12,8 @@ mod cancel;
 mod harness;
 #[path = "sqlite/memory.rs"]
 mod memory;
+#[path = "sqlite/model.rs"]
+mod model;
 #[path = "sqlite/open.rs"]
 mod open;
 #[path = "sqlite/process.rs"]

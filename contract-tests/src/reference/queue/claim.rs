@@ -86,7 +86,7 @@ impl Work<'_> {
             let (high_first, ready, oldest) = (Reverse(job.priority), job.run_at, job.id);
             match rules.fault {
                 Some(Fault::ClaimIgnoresPriority) => (Reverse(0), ready, oldest),
-                Some(Fault::ClaimTakesLowFirst) => (Reverse(-job.priority), ready, oldest),
+                Some(Fault::ClaimTakesLowFirst) => (Reverse(!job.priority), ready, oldest),
                 Some(Fault::ClaimIgnoresRunAt) => (high_first, 0, oldest),
                 Some(Fault::ClaimTakesNewest) => (high_first, ready, -oldest),
                 _ => (high_first, ready, oldest),
