@@ -1,4 +1,5 @@
-//! An engine that does no work, so that a benchmark over it measures everything around one.
+//! What the benches measure with: an engine that does no work, so that a bench over it measures
+//! everything around one, and the sizes that all benches use.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
@@ -11,6 +12,13 @@ use alkstore::engine::{
     NewSchedule, Notify, Queues, Schedules, Streams, Topic, Transaction, WakeHub, Wakes,
 };
 use alkstore::{Job, Result, StreamEvent, Swept, WakeReceiver};
+
+/// A payload of about what a small job or event weighs: an id and a few words.
+pub const PAYLOAD: &str = "a payload of about one hundred bytes, as jobs and events have that \
+                           carry an id and a few words";
+
+/// How many tasks call at once where many do.
+pub const TASKS: u64 = 16;
 
 /// Says yes to everything at once and stores nothing.
 #[derive(Debug, Clone, Default)]

@@ -1,38 +1,56 @@
-//! What the benches on a database file have in common.
+//! What the benches have in common: each runs on every engine, side by side.
 
-use alkstore::Store;
+use alkstore::{Engine, Store};
+use alkstore_contract_tests::postgres_server::PostgresServer;
+use alkstore_postgres::Postgres;
 use alkstore_sqlite::Sqlite;
-use tempfile::TempDir;
+use criterion::Criterion;
 use tokio::runtime::Runtime;
 
-/// A payload of about what a small job or event weighs: an id and a few words.
-pub(crate) const PAYLOAD: &str = "a payload of about one hundred bytes, as jobs and events have \
-                                  that carry an id and a few words";
-
-/// A fresh database file, open. It is gone when this is dropped.
-pub(crate) struct File {
-    pub(crate) runtime: Runtime,
-    pub(crate) store: Store<Sqlite>,
-    _folder: TempDir,
+/// One engine under a bench, with a fresh database.
+pub(crate) struct Subject<'s, E> {
+    pub(crate) engine: &'static str,
+    pub(crate) runtime: &'s Runtime,
+    pub(crate) store: Store<E>,
 }
 
-impl File {
-    pub(crate) fn new() -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .expect("a runtime starts");
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("bench.db");
-        let path = path.to_str().expect("the path is text");
-        let store = runtime
-            .block_on(Store::open(path))
-            .expect("the database opens");
-        Self {
+/// A bench on any engine.
+pub(crate) trait Bench {
+    fn run<E: Engine>(criterion: &mut Criterion, subject: &Subject<'_, E>);
+}
+
+/// Runs a bench on SQLite in a temporary file and on a Postgres server of its own.
+pub(crate) fn on_each_engine<B: Bench>(criterion: &mut Criterion) {
+    let runtime = &tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime starts");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("bench.db");
+    let path = path.to_str().expect("the path is text");
+    let store = runtime
+        .block_on(Store::<Sqlite>::open(path))
+        .expect("the database opens");
+    B::run(
+        criterion,
+        &Subject {
+            engine: "sqlite",
             runtime,
             store,
-            _folder: folder,
-        }
-    }
+        },
+    );
+
+    let database = PostgresServer::shared().create_database();
+    let store = runtime.block_on(Store::<Postgres>::open(&database.url()));
+    let store = store.expect("the database opens");
+    B::run(
+        criterion,
+        &Subject {
+            engine: "postgres",
+            runtime,
+            store: store.clone(),
+        },
+    );
+    runtime.block_on(store.close());
 }
