@@ -1,0 +1,124 @@
+//! The peers: packages beside this one, each with dependencies of its own.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::Answer;
+
+/// What keeps the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Engine {
+    Sqlite,
+    Postgres,
+}
+
+impl Engine {
+    pub(crate) const ALL: &[Self] = &[Self::Sqlite, Self::Postgres];
+
+    /// Its name in results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+        }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A package that there is.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// The name of its folder.
+    pub(crate) package: &'static str,
+    engines: &'static [Engine],
+}
+
+/// All of them. Ours comes first: the others are compared with it.
+pub(crate) const KNOWN: &[Known] = &[
+    Known {
+        package: "ours",
+        engines: Engine::ALL,
+    },
+    Known {
+        package: "honker",
+        engines: &[Engine::Sqlite],
+    },
+    Known {
+        package: "effectum",
+        engines: &[Engine::Sqlite],
+    },
+    Known {
+        package: "raw",
+        engines: &[Engine::Sqlite],
+    },
+    Known {
+        package: "pgmq",
+        engines: &[Engine::Postgres],
+    },
+    Known {
+        package: "published",
+        engines: Engine::ALL,
+    },
+];
+
+/// A peer that is built.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    known: &'static Known,
+    binary: PathBuf,
+    workloads: Vec<String>,
+}
+
+impl Peer {
+    /// Builds its package and asks it what it can do.
+    pub(crate) fn build(folder: &Path, known: &'static Known) -> Answer<Self> {
+        let manifest = folder.join(known.package).join("Cargo.toml");
+        // Cargo says itself where the binary is: the target folder may be anywhere.
+        let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .args(["build", "--release", "--locked", "--message-format"])
+            .args(["json-render-diagnostics", "--manifest-path"])
+            .arg(manifest)
+            .stderr(Stdio::inherit())
+            .output()?;
+        if !output.status.success() {
+            return Err(format!("{} does not build", known.package).into());
+        }
+        let binary = String::from_utf8(output.stdout)?
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+            .ok_or_else(|| format!("{} has no binary", known.package))?;
+        let output = Command::new(&binary).arg("workloads").output()?;
+        let workloads = String::from_utf8(output.stdout)?;
+        Ok(Self {
+            known,
+            binary,
+            workloads: workloads.lines().map(str::to_owned).collect(),
+        })
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.known.package
+    }
+
+    pub(crate) fn runs_on(&self, engine: Engine) -> bool {
+        self.known.engines.contains(&engine)
+    }
+
+    pub(crate) fn can(&self, workload: &str) -> bool {
+        self.workloads.iter().any(|can| can == workload)
+    }
+
+    /// Its binary, to be given a workload.
+    pub(crate) fn command(&self) -> Command {
+        Command::new(&self.binary)
+    }
+}
