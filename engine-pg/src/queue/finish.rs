@@ -7,14 +7,15 @@ use sqlx::PgConnection;
 use crate::Postgres;
 use crate::backend::Statement;
 use crate::notify::{wake_all, wake_later};
-use crate::queue::{bury, get};
+use crate::queue::{bury, get, holds};
 use crate::schema::{NOW, sum};
 
 /// One claim, done: the shortest way for what happens most.
 pub(super) fn ack(schema: &str) -> Statement {
+    let holds = holds(&format!("(SELECT {NOW})"));
     let text = format!(
         "DELETE FROM {schema}.jobs
-         WHERE id = $2 AND queue = $3 AND attempts = $4 AND claim_expires_at >= (SELECT {NOW})
+         WHERE id = $2 AND queue = $3 AND attempts = $4 AND {holds}
          RETURNING id"
     );
     Statement::new("ending a claim", text)
@@ -22,6 +23,7 @@ pub(super) fn ack(schema: &str) -> Statement {
 
 /// Claims by id `$2`, queue `$3` and attempts `$4`, all done. Returns as [`finish`] does.
 pub(super) fn ack_all(schema: &str) -> Statement {
+    let holds = holds("(SELECT now FROM clock)");
     let text = format!(
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
          held AS MATERIALIZED (
@@ -30,7 +32,7 @@ pub(super) fn ack_all(schema: &str) -> Statement {
                  WITH ORDINALITY AS given (id, queue, attempt, ordinal)
              JOIN {schema}.jobs ON jobs.id = given.id AND jobs.queue = given.queue
                  AND jobs.attempts = given.attempt
-             WHERE claim_expires_at >= (SELECT now FROM clock)
+             WHERE {holds}
              ORDER BY jobs.id
              FOR UPDATE OF jobs
          ),
@@ -50,6 +52,7 @@ pub(super) fn ack_all(schema: &str) -> Statement {
 /// a circle. Of a claim that comes twice the first lands.
 pub(super) fn finish(schema: &str, channel: &str) -> Statement {
     let now = "(SELECT now FROM clock)";
+    let holds = holds(now);
     let run_at = sum(now, "delay");
     let bury = bury(schema, "true");
     let wakes = "ARRAY(SELECT DISTINCT wake FROM landed WHERE outcome = 'again' AND wake <> '')";
@@ -66,7 +69,7 @@ pub(super) fn finish(schema: &str, channel: &str) -> Statement {
              )
              JOIN {schema}.jobs ON jobs.id = given.id AND jobs.queue = given.queue
                  AND jobs.attempts = given.attempt
-             WHERE claim_expires_at >= {now}
+             WHERE {holds}
              ORDER BY jobs.id
              FOR UPDATE OF jobs
          ),

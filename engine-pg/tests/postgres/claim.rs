@@ -109,6 +109,35 @@ async fn a_claim_is_flat() {
     assert!(read <= 5 * 10 * 20, "{read} rows were read");
 }
 
+/// What a claim does with its job goes to that job, past no other claim of the queue: the index
+/// of their deadlines is looked at once for each claim, and for nothing else.
+#[tokio::test]
+async fn a_handle_finds_its_job_at_once() {
+    const ROUNDS: i64 = 10;
+    let database = database();
+    let looks = || -> i64 {
+        let scans = "SELECT coalesce(sum(idx_scan), 0) FROM pg_stat_user_indexes
+             WHERE indexrelname = 'jobs_claimed'";
+        database.sql(scans).parse().unwrap()
+    };
+    let store = open(&database).await;
+    let work = queue(&store, "work");
+    work.enqueue_batch(&[1; 200], EnqueueOpts::default())
+        .await
+        .unwrap();
+    for _ in 0..ROUNDS {
+        let jobs = work.claim_batch("w", 10).await.unwrap();
+        assert!(jobs[0].heartbeat(60).await.unwrap());
+        assert_eq!(work.ack_batch(&jobs).await.unwrap(), 10);
+        let job = work.claim_one("w").await.unwrap().unwrap();
+        assert!(job.ack().await.unwrap());
+        let job = work.claim_one("w").await.unwrap().unwrap();
+        assert!(job.retry("again", Some(0)).await.unwrap());
+    }
+    store.close().await;
+    assert_eq!(settled(&looks).await, 3 * ROUNDS);
+}
+
 /// A figure once it stands still.
 async fn settled(figure: &impl Fn() -> i64) -> i64 {
     let mut last = figure();
