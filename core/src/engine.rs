@@ -15,6 +15,8 @@
 //!   is an empty result.
 //! - After [`Backend::close`] calls fail; the store does not make any.
 
+pub mod coalesce;
+
 use std::any::Any;
 use std::future::Future;
 use std::time::Duration;

@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 /// The result of every fallible operation of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-type Source = Box<dyn StdError + Send + Sync>;
+type Source = Arc<dyn StdError + Send + Sync>;
 
 /// What can go wrong, one variant for each thing that a caller can act on.
 ///
@@ -98,7 +99,7 @@ impl Error {
         Self::Database(DatabaseError {
             context: context.into(),
             transient: false,
-            source: Some(source.into()),
+            source: Some(Source::from(source.into())),
         })
     }
 
@@ -115,7 +116,7 @@ impl Error {
         Self::Database(DatabaseError {
             context: context.into(),
             transient: true,
-            source: Some(source.into()),
+            source: Some(Source::from(source.into())),
         })
     }
 
@@ -132,6 +133,18 @@ impl Error {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Database(error) if error.transient)
+    }
+
+    /// The same failure for one more of those whom it keeps from being served.
+    pub(crate) fn share(&self) -> Self {
+        match self {
+            Self::Database(error) => Self::Database(DatabaseError {
+                context: error.context.clone(),
+                transient: error.transient,
+                source: error.source.clone(),
+            }),
+            other => Self::database("done together with others", other.to_string()),
+        }
     }
 
     /// The same failure as a [`Error::Database`], for places that promise only that.

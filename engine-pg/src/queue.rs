@@ -4,6 +4,9 @@ mod claim;
 mod finish;
 mod insert;
 
+use std::convert::identity;
+
+use alkstore::engine::coalesce::{OwnedEnd, OwnedJob, OwnedRequest, together};
 use alkstore::engine::{At, ClaimEnd, ClaimId, ClaimRequest, NewJob, Queues};
 use alkstore::{Job, JobState, Result, Swept};
 use sqlx::postgres::PgRow;
@@ -11,7 +14,6 @@ use sqlx::{PgConnection, Row as _};
 
 use crate::Postgres;
 use crate::backend::{Arguments, Statement};
-use crate::coalesce::{OwnedEnd, OwnedJob, OwnedRequest, together};
 use crate::error::failed;
 use crate::schema::{NOW, sum};
 
@@ -123,7 +125,7 @@ impl Queues for Postgres {
             At::Auto => {
                 let alone = self.insert(At::Auto, jobs);
                 let items = || jobs.iter().map(OwnedJob::from).collect();
-                together(self, "", jobs.len(), items, alone).await
+                together(self, "", jobs.len(), items, alone, identity).await
             }
         }
     }
@@ -133,7 +135,7 @@ impl Queues for Postgres {
         let lane = requests.first().map_or("", |request| request.queue);
         let alone = self.claim(requests);
         let items = || requests.iter().map(OwnedRequest::from).collect();
-        together(self, lane, requests.len(), items, alone).await
+        together(self, lane, requests.len(), items, alone, identity).await
     }
 
     async fn finish_claims(
@@ -146,7 +148,7 @@ impl Queues for Postgres {
             At::Auto => {
                 let alone = self.finish(At::Auto, ends);
                 let items = || ends.iter().map(OwnedEnd::from).collect();
-                together(self, "", ends.len(), items, alone).await
+                together(self, "", ends.len(), items, alone, identity).await
             }
         }
     }

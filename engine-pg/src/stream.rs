@@ -1,5 +1,8 @@
 //! Streams in SQL.
 
+use std::convert::identity;
+
+use alkstore::engine::coalesce::{OwnedEvent, together};
 use alkstore::engine::{After, At, NewEvent, Streams, Topic};
 use alkstore::{Result, StreamEvent};
 use sqlx::PgConnection;
@@ -7,7 +10,7 @@ use sqlx::postgres::PgRow;
 
 use crate::Postgres;
 use crate::backend::{Arguments, Statement};
-use crate::coalesce::{OwnedEvent, together};
+
 use crate::notify::{Waking, wake_all};
 use crate::queue::{count, get};
 use crate::schema::NOW;
@@ -109,7 +112,7 @@ impl Streams for Postgres {
                 // that publish to it, and with nobody else.
                 let alone = self.append(At::Auto, events);
                 let items = || events.iter().map(OwnedEvent::from).collect();
-                together(self, first, events.len(), items, alone).await
+                together(self, first, events.len(), items, alone, identity).await
             }
             at => self.append(at, events).await,
         }

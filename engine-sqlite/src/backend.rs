@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use alkstore::engine::Topic;
+use alkstore::engine::coalesce::{Failed, Lanes};
 use alkstore::{Error, Result};
 use rusqlite::Connection;
 use sqlx::{SqliteConnection, SqlitePool};
@@ -13,6 +14,7 @@ use tokio::sync::{Mutex as AsyncMutex, MutexGuard, OwnedMutexGuard, Semaphore, S
 use tokio::time::timeout;
 
 use crate::checkpoint::Checkpoints;
+use crate::coalesce::{Write, Wrote};
 use crate::error::{Answer, Busy, Failure};
 use crate::exec::{Awaiting, Inline};
 use crate::notify::Hearing;
@@ -28,6 +30,7 @@ pub(crate) struct Inner {
     /// A `Tx` holds the writer, or is about to.
     in_transaction: AtomicBool,
     readers: Readers,
+    pub(crate) lanes: Lanes<Write, Wrote>,
     pub(crate) pool: SqlitePool,
     /// The pool was made here and is closed with the store.
     pub(crate) own_pool: bool,
@@ -77,6 +80,7 @@ impl Inner {
                 connection: Some(writer),
             })),
             in_transaction: AtomicBool::new(false),
+            lanes: Lanes::default(),
             watch: Mutex::new(None),
             closed: AtomicBool::new(false),
             place,
@@ -109,52 +113,88 @@ impl Inner {
         let mut backoff = Backoff::new(self.settings.busy_timeout);
         let mut writer = self.hold_writer(doing, &mut backoff).await?;
         loop {
-            let Writer {
-                connection,
-                checkpoints,
-            } = &mut *writer;
-            let connection = connection.as_mut().ok_or_else(Error::store_closed)?;
-            match self.attempt(connection, &operation) {
-                Ok(value) => {
-                    if self.hearing.hub().is_attached() {
-                        touched(&value, &mut |topic| {
-                            self.hearing.committed(connection, topic)
-                        });
-                    }
-                    checkpoints.committed(&self.place, connection);
-                    return Ok(value);
-                }
-                Err(failure) if failure.is_busy() => {
-                    backoff
-                        .pause()
-                        .await
-                        .map_err(|()| Busy::OtherProcess.into_error(doing))?;
-                }
+            let result = begin(writer.open()?).map_err(Unwritten::undone);
+            match result.and_then(|()| self.finish(&mut writer, &operation, &touched)) {
+                Ok(value) => return Ok(value),
+                Err(unwritten) if unwritten.failure.is_busy() => backoff.busy(doing).await?,
+                Err(unwritten) => return Err(unwritten.failure.into_error(doing)),
+            }
+        }
+    }
+
+    /// Begins a write transaction for whoever has waited since then.
+    pub(crate) async fn begin_writing(
+        &self,
+        doing: &'static str,
+        since: Instant,
+    ) -> Result<Writing> {
+        let mut backoff = Backoff::since(since, self.settings.busy_timeout);
+        let waiting = Arc::clone(&self.writer).lock_owned();
+        let mut writer = match Arc::clone(&self.writer).try_lock_owned() {
+            Ok(writer) => writer,
+            Err(_) => timeout(backoff.left(), waiting)
+                .await
+                .map_err(|_| self.who_holds_it().into_error(doing))?,
+        };
+        loop {
+            match begin(writer.open()?) {
+                Ok(()) => return Ok(Writing(writer)),
+                Err(failure) if failure.is_busy() => backoff.busy(doing).await?,
                 Err(failure) => return Err(failure.into_error(doing)),
             }
         }
     }
 
-    fn attempt<T>(
+    /// Runs `operation` in a transaction that has begun, as [`Inner::write`] does.
+    pub(crate) async fn write_on<T>(
         &self,
-        connection: &mut Connection,
-        operation: &impl Fn(&mut Inline<'_>, i64) -> Answer<T>,
-    ) -> Answer<T> {
-        if !connection.is_autocommit() {
-            // A rollback that failed, of an attempt before, is made up for.
-            connection.execute_batch("ROLLBACK")?;
+        doing: &'static str,
+        mut writing: Writing,
+        operation: impl Fn(&mut Inline<'_>, i64) -> Answer<T> + Send,
+        touched: impl Fn(&T, &mut dyn FnMut(Topic<'_>)) + Send,
+    ) -> Result<T, Failed> {
+        let mut backoff = Backoff::new(self.settings.busy_timeout);
+        loop {
+            match self.finish(&mut writing.0, &operation, &touched) {
+                Ok(value) => return Ok(value),
+                Err(unwritten) if unwritten.failure.is_busy() => {
+                    backoff.busy(doing).await.map_err(Failed::Broken)?;
+                    let begun = writing.0.open().map(begin).map_err(Failed::Broken)?;
+                    begun.map_err(|failure| Failed::Broken(failure.into_error(doing)))?;
+                }
+                Err(unwritten) => return Err(unwritten.into_failed(doing)),
+            }
         }
-        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+    }
+
+    /// Does the operation in the transaction that has begun, ends that, and sees to what comes
+    /// of it.
+    fn finish<T>(
+        &self,
+        writer: &mut Writer,
+        operation: &impl Fn(&mut Inline<'_>, i64) -> Answer<T>,
+        touched: &impl Fn(&T, &mut dyn FnMut(Topic<'_>)),
+    ) -> Result<T, Unwritten> {
+        let Some(connection) = &mut writer.connection else {
+            return Err(Unwritten::undone(Failure::internal("the writer is gone")));
+        };
         // The clock is read once the writer is held: waiting for it takes nothing off a lease.
         let result = operation(&mut Inline(connection), self.now());
-        let result = result.and_then(|value| {
-            self.commit(connection)?;
+        let result = result.map_err(Unwritten::undone).and_then(|value| {
+            self.commit(connection).map_err(Unwritten::in_doubt)?;
             Ok(value)
         });
-        if result.is_err() && !connection.is_autocommit() {
-            connection.execute_batch("ROLLBACK").ok();
+        if result.is_err() {
+            roll_back(connection);
         }
-        result
+        let value = result?;
+        if self.hearing.hub().is_attached() {
+            touched(&value, &mut |topic| {
+                self.hearing.committed(connection, topic)
+            });
+        }
+        writer.checkpoints.committed(&self.place, connection);
+        Ok(value)
     }
 
     fn commit(&self, connection: &Connection) -> Answer<()> {
@@ -185,12 +225,7 @@ impl Inner {
         let (_permit, mut reader) = self.readers.take(&self.place, doing, &mut backoff).await?;
         loop {
             match operation(&mut Inline(&mut reader), self.now()) {
-                Err(failure) if failure.is_busy() => {
-                    backoff
-                        .pause()
-                        .await
-                        .map_err(|()| Busy::OtherProcess.into_error(doing))?;
-                }
+                Err(failure) if failure.is_busy() => backoff.busy(doing).await?,
                 result => {
                     self.readers.give(reader);
                     return result.map_err(|failure| failure.into_error(doing));
@@ -300,6 +335,73 @@ impl Inner {
     }
 }
 
+impl Writer {
+    /// The connection, unless the database is closed.
+    fn open(&mut self) -> Result<&mut Connection> {
+        self.connection.as_mut().ok_or_else(Error::store_closed)
+    }
+}
+
+fn begin(connection: &mut Connection) -> Answer<()> {
+    if !connection.is_autocommit() {
+        // A rollback that failed, of an attempt before, is made up for.
+        connection.execute_batch("ROLLBACK")?;
+    }
+    connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+    Ok(())
+}
+
+fn roll_back(connection: &Connection) {
+    if !connection.is_autocommit() {
+        connection.execute_batch("ROLLBACK").ok();
+    }
+}
+
+/// The writer, with a transaction that has begun. Dropping it rolls that back.
+#[derive(Debug)]
+pub(crate) struct Writing(OwnedMutexGuard<Writer>);
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.0.connection {
+            roll_back(connection);
+        }
+    }
+}
+
+/// A write transaction that was rolled back.
+#[derive(Debug)]
+struct Unwritten {
+    failure: Failure,
+    /// It was the commit that failed: what of it reached the disk may come back after a crash.
+    in_doubt: bool,
+}
+
+impl Unwritten {
+    fn undone(failure: Failure) -> Self {
+        Self {
+            failure,
+            in_doubt: false,
+        }
+    }
+
+    fn in_doubt(failure: Failure) -> Self {
+        Self {
+            failure,
+            in_doubt: true,
+        }
+    }
+
+    fn into_failed(self, doing: &str) -> Failed {
+        let error = self.failure.into_error(doing);
+        if self.in_doubt {
+            Failed::Broken(error)
+        } else {
+            Failed::Undone(error)
+        }
+    }
+}
+
 /// The writer, held for a `Tx`.
 #[derive(Debug)]
 pub(crate) struct Kept {
@@ -322,10 +424,21 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new(most: Duration) -> Self {
+        Self::since(Instant::now(), most)
+    }
+
+    /// For whoever has waited since then already.
+    fn since(since: Instant, most: Duration) -> Self {
         Self {
-            deadline: Instant::now().checked_add(most),
+            deadline: since.checked_add(most),
             attempts: 0,
         }
+    }
+
+    /// Waits as [`Backoff::pause`] does for whoever else has the write lock.
+    async fn busy(&mut self, doing: &str) -> Result<()> {
+        let paused = self.pause().await;
+        paused.map_err(|()| Busy::OtherProcess.into_error(doing))
     }
 
     /// How much time is left.

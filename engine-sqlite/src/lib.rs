@@ -51,6 +51,7 @@
 
 mod backend;
 mod checkpoint;
+mod coalesce;
 mod error;
 mod exec;
 mod lock;

@@ -1,21 +1,68 @@
 //! Jobs.
 
-use std::sync::LazyLock;
-
-use alkstore::engine::{
-    At, ClaimEnd, ClaimId, ClaimRequest, EXPIRED, MAX_ATTEMPTS_EXCEEDED, MOST_SWEPT_PER_CLAIM,
-    NewJob, Outcome, Queues, Topic,
-};
+use alkstore::engine::coalesce::{OwnedEnd, OwnedJob, OwnedRequest, together};
+use alkstore::engine::{At, ClaimEnd, ClaimId, ClaimRequest, NewJob, Queues, Topic};
 use alkstore::{Job, JobState, Result, Swept};
 use sqlx::SqliteConnection;
 
 use crate::Sqlite;
+use crate::coalesce::{Write, Wrote, all};
 use crate::error::Answer;
-use crate::exec::{Awaiting, CHUNKS, Exec, Inline, Row, Value, chunk, chunked, ready};
-use crate::notify::bump;
+use crate::exec::{Awaiting, Exec, Inline, Row, Value, ready};
 
 #[cfg(test)]
 mod tests;
+
+// What a job and a dead job have in common.
+macro_rules! carried {
+    () => {
+        "id, queue, priority, run_at, attempts, max_attempts, worker_id, claimed_at, \
+         created_at, expires_at, visibility_timeout_s, backoff_base_s, \
+         dead_letter_retention_s"
+    };
+}
+
+// The sum saturates, as every sum of times does.
+macro_rules! bury {
+    ($error:literal, $which:literal) => {
+        concat!(
+            "INSERT INTO __alkstore_dead_jobs (",
+            carried!(),
+            ", last_error, payload, died_at, purge_at) SELECT ",
+            carried!(),
+            ", ",
+            $error,
+            ", payload, ?2, CASE
+                WHEN dead_letter_retention_s > 9223372036854775807 - ?2 THEN 9223372036854775807
+                ELSE ?2 + dead_letter_retention_s END
+             FROM __alkstore_jobs WHERE ",
+            $which
+        )
+    };
+}
+
+// These use the macros above.
+mod claim;
+mod finish;
+mod insert;
+
+pub(crate) use claim::claim;
+pub(crate) use finish::{finish, is_again};
+pub(crate) use insert::insert;
+
+const EXTEND: &str = "UPDATE __alkstore_jobs SET claim_expires_at = ?5
+     WHERE id = ?1 AND queue = ?2 AND attempts = ?3 AND claim_expires_at >= ?4";
+
+const CANCEL: &str = "DELETE FROM __alkstore_jobs WHERE id = ?1 AND queue = ?2";
+const FIND: &str = concat!(
+    "SELECT ",
+    carried!(),
+    ", last_error, payload, claim_expires_at, NULL FROM __alkstore_jobs WHERE id = ?1 AND queue = ?2
+     UNION ALL SELECT ",
+    carried!(),
+    ", last_error, payload, NULL, died_at FROM __alkstore_dead_jobs WHERE id = ?1 AND queue = ?2"
+);
+const PURGE: &str = "DELETE FROM __alkstore_dead_jobs WHERE queue = ?1 AND purge_at <= ?2";
 
 impl Queues for Sqlite {
     async fn insert_jobs(
@@ -33,7 +80,13 @@ impl Queues for Sqlite {
                 let touched = |_: &Vec<i64>, wake: &mut dyn FnMut(Topic<'_>)| {
                     queues(jobs).for_each(|queue| wake(Topic::queue(queue)));
                 };
-                self.inner().write(DOING, insert, touched).await
+                let alone = self.inner().write(DOING, insert, touched);
+                let items = || {
+                    let jobs = jobs.iter().map(OwnedJob::from);
+                    jobs.map(Write::Insert).collect()
+                };
+                let ids = |wrote| all(wrote, Wrote::number);
+                together(self, "", jobs.len(), items, alone, ids).await
             }
             At::In(conn) => {
                 let insert = async |x: &mut Awaiting<'_>, now| insert(x, now, jobs).await;
@@ -46,13 +99,14 @@ impl Queues for Sqlite {
         if requests.is_empty() {
             return Ok(Vec::new());
         }
-        let claim = |x: &mut Inline<'_>, now| {
-            requests
-                .iter()
-                .map(|request| ready(claim(x, now, request)))
-                .collect()
+        let claim = |x: &mut Inline<'_>, now| ready(claim(x, now, requests));
+        let alone = self.inner().write("claiming", claim, |_, _| {});
+        let items = || {
+            let requests = requests.iter().map(OwnedRequest::from);
+            requests.map(Write::Claim).collect()
         };
-        self.inner().write("claiming", claim, |_, _| {}).await
+        let claimed = |wrote| all(wrote, Wrote::claimed);
+        together(self, "", requests.len(), items, alone, claimed).await
     }
 
     async fn finish_claims(
@@ -72,7 +126,13 @@ impl Queues for Sqlite {
                         .filter(|(end, landed)| **landed && is_again(end));
                     back.for_each(|(end, _)| wake(Topic::queue(end.claim.queue)));
                 };
-                self.inner().write(DOING, finish, touched).await
+                let alone = self.inner().write(DOING, finish, touched);
+                let items = || {
+                    let ends = ends.iter().map(OwnedEnd::from);
+                    ends.map(Write::End).collect()
+                };
+                let landed = |wrote| all(wrote, Wrote::landed);
+                together(self, "", ends.len(), items, alone, landed).await
             }
             // One statement is whole by itself.
             (At::In(conn), [end]) if !is_again(end) => {
@@ -130,275 +190,13 @@ impl Queues for Sqlite {
 
     async fn sweep_jobs(&self, queue: &str) -> Result<Swept> {
         let sweep = |x: &mut Inline<'_>, now| {
-            let expired = ready(bury_expired(x, queue, now, -1))?;
+            let expired = ready(claim::bury_expired(x, queue, now, -1))?;
             let past = [Value::Text(queue), Value::Int(now)];
             let purged = ready(x.execute(PURGE, &past))?.changes;
             Ok(Swept { expired, purged })
         };
         self.inner().write("sweeping", sweep, |_, _| {}).await
     }
-}
-
-macro_rules! carried {
-    () => {
-        "id, queue, priority, run_at, attempts, max_attempts, worker_id, claimed_at, \
-         created_at, expires_at, visibility_timeout_s, backoff_base_s, \
-         dead_letter_retention_s"
-    };
-}
-
-// The sum saturates, as every sum of times does.
-macro_rules! bury {
-    ($error:literal, $which:literal) => {
-        concat!(
-            "INSERT INTO __alkstore_dead_jobs (",
-            carried!(),
-            ", last_error, payload, died_at, purge_at) SELECT ",
-            carried!(),
-            ", ",
-            $error,
-            ", payload, ?2, CASE
-                WHEN dead_letter_retention_s > 9223372036854775807 - ?2 THEN 9223372036854775807
-                ELSE ?2 + dead_letter_retention_s END
-             FROM __alkstore_jobs WHERE ",
-            $which
-        )
-    };
-}
-
-/// The number of columns that each row of an insert has values of its own for.
-const INSERTED: usize = 10;
-static INSERT: LazyLock<[String; CHUNKS.len()]> = LazyLock::new(|| {
-    let head = "INSERT INTO __alkstore_jobs (queue, priority, run_at, max_attempts, created_at, \
-                expires_at, visibility_timeout_s, backoff_base_s, dead_letter_retention_s, \
-                payload) VALUES ";
-    chunked(head, |_| format!("(?{})", ", ?".repeat(INSERTED - 1)), "")
-});
-
-/// Whether there is anything to clear away before a pick: expired jobs, lapsed claims.
-const OVERDUE: &str = "SELECT
-    EXISTS (SELECT 1 FROM __alkstore_jobs WHERE queue = ?1 AND expires_at <= ?2),
-    EXISTS (SELECT 1 FROM __alkstore_jobs WHERE queue = ?1 AND claim_expires_at < ?2)";
-const BURY_EXPIRED: &str = bury!(
-    "?3",
-    "id IN (SELECT id FROM __alkstore_jobs WHERE queue = ?1 AND expires_at <= ?2
-            ORDER BY expires_at LIMIT ?4)"
-);
-/// Of the most overdue claims, those whose jobs have no attempts left; a job that is expired
-/// as well died of that.
-const BURY_LAPSED: &str = bury!(
-    "CASE WHEN expires_at <= ?2 THEN ?5 ELSE ?3 END",
-    "id IN (SELECT id FROM (
-                SELECT id, attempts, max_attempts FROM __alkstore_jobs
-                WHERE queue = ?1 AND claim_expires_at < ?2 ORDER BY claim_expires_at LIMIT ?4)
-            WHERE attempts >= max_attempts)"
-);
-const RECLAIM: &str = "UPDATE __alkstore_jobs SET worker_id = NULL, claim_expires_at = NULL
-     WHERE id IN (SELECT id FROM __alkstore_jobs WHERE queue = ?1 AND claim_expires_at < ?2
-                  ORDER BY claim_expires_at LIMIT ?3)";
-/// The highest priority that pending jobs have, not above a bound.
-const LEVEL: &str = "SELECT priority FROM __alkstore_jobs
-     WHERE queue = ?1 AND claim_expires_at IS NULL AND priority <= ?2
-     ORDER BY priority DESC LIMIT 1";
-/// The ready head of one priority level.
-const HEAD: &str = concat!(
-    "SELECT ",
-    carried!(),
-    ", last_error, payload, claim_expires_at, NULL FROM __alkstore_jobs
-     WHERE queue = ?1 AND claim_expires_at IS NULL AND priority = ?2 AND run_at <= ?3
-       AND (expires_at IS NULL OR expires_at > ?3)
-     ORDER BY run_at, id LIMIT ?4"
-);
-const CLAIM: &str = "UPDATE __alkstore_jobs
-     SET attempts = ?2, worker_id = ?3, claimed_at = ?4, claim_expires_at = ?5 WHERE id = ?1";
-
-// A claim that holds: this very one, not lapsed.
-const ACK: &str = "DELETE FROM __alkstore_jobs
-     WHERE id = ?1 AND queue = ?2 AND attempts = ?3 AND claim_expires_at >= ?4";
-const AGAIN: &str = "UPDATE __alkstore_jobs
-     SET worker_id = NULL, claim_expires_at = NULL, run_at = ?5, last_error = ?6
-     WHERE id = ?1 AND queue = ?2 AND attempts = ?3 AND claim_expires_at >= ?4";
-const BURY_CLAIMED: &str = bury!(
-    "?5",
-    "id = ?1 AND queue = ?3 AND attempts = ?4 AND claim_expires_at >= ?2"
-);
-const EXTEND: &str = "UPDATE __alkstore_jobs SET claim_expires_at = ?5
-     WHERE id = ?1 AND queue = ?2 AND attempts = ?3 AND claim_expires_at >= ?4";
-
-const CANCEL: &str = "DELETE FROM __alkstore_jobs WHERE id = ?1 AND queue = ?2";
-const FIND: &str = concat!(
-    "SELECT ",
-    carried!(),
-    ", last_error, payload, claim_expires_at, NULL FROM __alkstore_jobs WHERE id = ?1 AND queue = ?2
-     UNION ALL SELECT ",
-    carried!(),
-    ", last_error, payload, NULL, died_at FROM __alkstore_dead_jobs WHERE id = ?1 AND queue = ?2"
-);
-const PURGE: &str = "DELETE FROM __alkstore_dead_jobs WHERE queue = ?1 AND purge_at <= ?2";
-
-/// Inserts jobs and tells their queues.
-async fn insert<X: Exec>(x: &mut X, now: i64, jobs: &[NewJob<'_>]) -> Answer<Vec<i64>> {
-    let mut ids = Vec::with_capacity(jobs.len());
-    let mut values = Vec::new();
-    let mut rest = jobs;
-    while !rest.is_empty() {
-        let (sql, size) = chunk(&INSERT, rest.len());
-        let (now_inserted, later) = rest.split_at(size);
-        values.clear();
-        now_inserted
-            .iter()
-            .for_each(|job| values.extend(inserted(now, job)));
-        let last = x.execute(sql, &values).await?.last_id;
-        // One statement gives its rows ids without a gap: nobody else writes meanwhile.
-        ids.extend(
-            (0..size)
-                .rev()
-                .filter_map(|back| last.checked_sub_unsigned(back as u64)),
-        );
-        rest = later;
-    }
-    for queue in queues(jobs) {
-        bump(x, Topic::queue(queue)).await?;
-    }
-    Ok(ids)
-}
-
-fn inserted<'a>(now: i64, job: &NewJob<'a>) -> [Value<'a>; INSERTED] {
-    let stamps = &job.stamps;
-    [
-        Value::Text(job.queue),
-        Value::Int(job.priority),
-        Value::Int(job.ready.resolve(now)),
-        Value::Int(stamps.max_attempts),
-        Value::Int(now),
-        Value::maybe(job.expires.map(|expires| now.saturating_add(expires))),
-        Value::Int(stamps.visibility_timeout_s),
-        Value::Int(stamps.backoff_base_s),
-        Value::maybe(stamps.dead_letter_retention_s),
-        Value::Blob(job.payload),
-    ]
-}
-
-/// The queues of the jobs, each once where they stand together.
-fn queues<'a>(jobs: &'a [NewJob<'_>]) -> impl Iterator<Item = &'a str> {
-    jobs.chunk_by(|one, next| one.queue == next.queue)
-        .filter_map(|run| run.first())
-        .map(|job| job.queue)
-}
-
-async fn claim<X: Exec>(x: &mut X, now: i64, request: &ClaimRequest<'_>) -> Answer<Vec<Job>> {
-    clear_overdue(x, request.queue, now).await?;
-    let mut claimed = Vec::new();
-    let (mut wanted, mut bound) = (request.limit, i64::MAX);
-    while wanted > 0 {
-        let queue = Value::Text(request.queue);
-        let levels = [queue, Value::Int(bound)];
-        let levels = x.rows(LEVEL, &levels, |row| row.int(0)).await?;
-        let Some(&level) = levels.first() else {
-            break;
-        };
-        let head = [
-            queue,
-            Value::Int(level),
-            Value::Int(now),
-            Value::Int(wanted),
-        ];
-        for mut job in x.rows(HEAD, &head, job).await? {
-            take(x, now, request.worker, &mut job).await?;
-            claimed.push(job);
-            wanted -= 1;
-        }
-        let Some(below) = level.checked_sub(1) else {
-            break;
-        };
-        bound = below;
-    }
-    Ok(claimed)
-}
-
-/// Hands one job to the worker.
-async fn take<X: Exec>(x: &mut X, now: i64, worker: &str, job: &mut Job) -> Answer<()> {
-    job.state = JobState::Processing;
-    job.attempts = job.attempts.saturating_add(1);
-    job.worker_id = Some(worker.to_owned());
-    job.claimed_at = Some(now);
-    let until = now.saturating_add(job.visibility_timeout_s);
-    job.claim_expires_at = Some(until);
-    let values = [
-        Value::Int(job.id),
-        Value::Int(job.attempts),
-        Value::Text(worker),
-        Value::Int(now),
-        Value::Int(until),
-    ];
-    x.execute(CLAIM, &values).await.map(|_| ())
-}
-
-/// Moves expired jobs and lapsed claims out of the way, a bounded number of each.
-async fn clear_overdue<X: Exec>(x: &mut X, queue: &str, now: i64) -> Answer<()> {
-    let past = [Value::Text(queue), Value::Int(now)];
-    let overdue = x
-        .rows(OVERDUE, &past, |row| {
-            Ok((row.int(0)? != 0, row.int(1)? != 0))
-        })
-        .await?;
-    let Some(&(expired, lapsed)) = overdue.first() else {
-        return Ok(());
-    };
-    if expired {
-        bury_expired(x, queue, now, MOST_SWEPT_PER_CLAIM).await?;
-    }
-    if lapsed {
-        let [queue, now] = past;
-        let most = Value::Int(MOST_SWEPT_PER_CLAIM);
-        let why = Value::Text(MAX_ATTEMPTS_EXCEEDED);
-        let bury = [queue, now, why, most, Value::Text(EXPIRED)];
-        let buried = x.execute(BURY_LAPSED, &bury).await?.changes;
-        // Those that are left of the same most overdue ones have attempts left.
-        let rest = MOST_SWEPT_PER_CLAIM.saturating_sub_unsigned(buried);
-        x.execute(RECLAIM, &[queue, now, Value::Int(rest)]).await?;
-    }
-    Ok(())
-}
-
-/// Moves up to `most` expired jobs to dead, all of them if it is negative.
-async fn bury_expired<X: Exec>(x: &mut X, queue: &str, now: i64, most: i64) -> Answer<u64> {
-    let values = [
-        Value::Text(queue),
-        Value::Int(now),
-        Value::Text(EXPIRED),
-        Value::Int(most),
-    ];
-    Ok(x.execute(BURY_EXPIRED, &values).await?.changes)
-}
-
-/// Ends claims, each judged by itself, and tells the queues that have a job again.
-async fn finish<X: Exec>(x: &mut X, now: i64, ends: &[ClaimEnd<'_>]) -> Answer<Vec<bool>> {
-    let mut landed = Vec::with_capacity(ends.len());
-    for end in ends {
-        let [id, queue, attempt, at] = held(&end.claim, now);
-        let done = match end.outcome {
-            Outcome::Done => x.execute(ACK, &[id, queue, attempt, at]).await?,
-            Outcome::Again { delay, error } => {
-                let run_at = Value::Int(now.saturating_add(delay));
-                let again = [id, queue, attempt, at, run_at, Value::Text(error)];
-                x.execute(AGAIN, &again).await?
-            }
-            Outcome::Dead { error } => {
-                x.execute(BURY_CLAIMED, &[id, at, queue, attempt, Value::Text(error)])
-                    .await?
-            }
-        };
-        if done.changes > 0 && is_again(end) {
-            bump(x, Topic::queue(end.claim.queue)).await?;
-        }
-        landed.push(done.changes > 0);
-    }
-    Ok(landed)
-}
-
-fn is_again(end: &ClaimEnd<'_>) -> bool {
-    matches!(end.outcome, Outcome::Again { .. })
 }
 
 /// The first values of every statement that only a held claim lets change anything.
@@ -409,6 +207,13 @@ fn held<'a>(claim: &ClaimId<'a>, now: i64) -> [Value<'a>; 4] {
         Value::Int(claim.attempt),
         Value::Int(now),
     ]
+}
+
+/// The queues of the jobs, each once where they stand together.
+fn queues<'a>(jobs: &'a [NewJob<'_>]) -> impl Iterator<Item = &'a str> {
+    jobs.chunk_by(|one, next| one.queue == next.queue)
+        .filter_map(|run| run.first())
+        .map(|job| job.queue)
 }
 
 /// A job from the columns that the queries above share.

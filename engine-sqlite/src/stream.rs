@@ -2,11 +2,13 @@
 
 use std::sync::LazyLock;
 
+use alkstore::engine::coalesce::{OwnedEvent, together};
 use alkstore::engine::{After, At, NewEvent, Streams, Topic};
 use alkstore::{Result, StreamEvent};
 use sqlx::SqliteConnection;
 
 use crate::Sqlite;
+use crate::coalesce::{Write, Wrote, all};
 use crate::error::{Answer, Failure};
 use crate::exec::{Awaiting, CHUNKS, Exec, Inline, Value, chunk, chunked, ready};
 
@@ -24,7 +26,13 @@ impl Streams for Sqlite {
                 let touched = |_: &Vec<i64>, wake: &mut dyn FnMut(Topic<'_>)| {
                     runs(events).for_each(|(stream, _)| wake(Topic::stream(stream)));
                 };
-                self.inner().write(DOING, append, touched).await
+                let alone = self.inner().write(DOING, append, touched);
+                let items = || {
+                    let events = events.iter().map(OwnedEvent::from);
+                    events.map(Write::Append).collect()
+                };
+                let offsets = |wrote| all(wrote, Wrote::number);
+                together(self, "", events.len(), items, alone, offsets).await
             }
             // One statement is whole by itself, and a stream without events is no trace.
             (At::In(conn), [_]) => {
@@ -151,7 +159,11 @@ const SAVED: &str = "SELECT \"offset\" FROM __alkstore_offsets WHERE stream = ?1
 const TRIM: &str = "DELETE FROM __alkstore_events
      WHERE stream = (SELECT id FROM __alkstore_streams WHERE name = ?1) AND \"offset\" <= ?2";
 
-async fn append<X: Exec>(x: &mut X, now: i64, events: &[NewEvent<'_>]) -> Answer<Vec<i64>> {
+pub(crate) async fn append<X: Exec>(
+    x: &mut X,
+    now: i64,
+    events: &[NewEvent<'_>],
+) -> Answer<Vec<i64>> {
     let mut offsets = Vec::with_capacity(events.len());
     for (stream, mut rest) in runs(events) {
         while !rest.is_empty() {

@@ -3,6 +3,8 @@
 use rusqlite::Connection;
 use rusqlite::StatementStatus;
 
+use super::claim::{BURY_EXPIRED, BURY_LAPSED, CLAIM, HEAD, LEVEL, OVERDUE, RECLAIM};
+use super::finish::{ACK, AGAIN};
 use super::*;
 use crate::place::{Place, Role};
 use crate::schema::{self, Schema};
@@ -98,7 +100,8 @@ fn a_claim_costs_the_same_whatever_stands_around() {
         limit: 1,
     };
     for _ in 0..3 {
-        let claimed = ready(claim(&mut Inline(connection), NOW, &request)).expect("claimed");
+        let claimed = ready(claim(&mut Inline(connection), NOW, &[request])).expect("claimed");
+        let claimed = claimed.concat();
         assert_eq!(claimed.len(), 1);
         assert_eq!(claimed[0].priority, 0);
     }
