@@ -179,3 +179,6 @@ fn place<T>(wrote: &mut [Wrote], placed: &[(usize, T)], results: impl Iterator<I
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,13 +12,19 @@ use sqlx::SqliteConnection;
 
 use crate::Sqlite;
 use crate::error::Answer;
-use crate::exec::{Exec, Inline, Value, ready};
+use crate::exec::{Exec, Inline, Row, Value, ready};
+use crate::stream::HEAD;
 use crate::watch::Identity;
 
 const BUMP: &str = "INSERT INTO __alkstore_topics (kind, name, version) VALUES (?1, ?2, ?3)
      ON CONFLICT (kind, name) DO UPDATE SET version = max(version + 1, excluded.version)";
 const VERSION: &str = "SELECT version FROM __alkstore_topics WHERE kind = ?1 AND name = ?2";
-const HEAD: &str = "SELECT head FROM __alkstore_streams WHERE name = ?1";
+/// The id of the newest job, of any queue.
+const NEWEST: &str = "SELECT coalesce(max(id), 0) FROM __alkstore_jobs";
+/// Jobs that are newer than one.
+const NEWER: &str = "SELECT id, queue FROM __alkstore_jobs WHERE id > ?1 ORDER BY id LIMIT ?2";
+/// So many jobs are looked at in one go, so that commits of this process do not wait for long.
+const LOOK: usize = 1000;
 const PRUNE: &str = "DELETE FROM __alkstore_topics WHERE version < ?1";
 const PRUNABLE: &str = "SELECT 1 FROM __alkstore_topics WHERE version < ?1 LIMIT 1";
 
@@ -99,8 +105,37 @@ fn micros() -> i64 {
     })
 }
 
-/// A number that grows with each commit that touches the topic, 0 before the first.
-fn version(connection: &mut Connection, topic: Topic<'_>) -> Answer<i64> {
+/// What is known of a topic: it changed if one of the numbers is greater than before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Version {
+    /// Grows with each commit that touches the topic, 0 before the first. Of a queue, with each
+    /// that gives a job back to it.
+    number: i64,
+    /// Of a queue, the newest job that was there; another that is newer is a change if it is in
+    /// this queue. So an enqueue writes nothing but its job.
+    newest: i64,
+}
+
+impl Version {
+    fn read(connection: &mut Connection, topic: Topic<'_>) -> Answer<Self> {
+        let number = number(connection, topic)?;
+        let newest = match topic.kind {
+            TopicKind::Queue => newest(connection)?,
+            _ => 0,
+        };
+        Ok(Self { number, newest })
+    }
+
+    /// Moves on to what was read, and says whether that is a change.
+    fn advance(&mut self, read: Self) -> bool {
+        let changed = read.number > self.number || read.newest > self.newest;
+        self.number = self.number.max(read.number);
+        self.newest = self.newest.max(read.newest);
+        changed
+    }
+}
+
+fn number(connection: &mut Connection, topic: Topic<'_>) -> Answer<i64> {
     let mut x = Inline(connection);
     let found = match topic.kind {
         TopicKind::Stream => ready(x.rows(HEAD, &[Value::Text(topic.name)], |row| row.int(0))),
@@ -110,6 +145,11 @@ fn version(connection: &mut Connection, topic: Topic<'_>) -> Answer<i64> {
         }
     };
     Ok(found?.first().copied().unwrap_or(0))
+}
+
+fn newest(connection: &mut Connection) -> Answer<i64> {
+    let newest = ready(Inline(connection).rows(NEWEST, &[], |row| row.int(0)))?;
+    Ok(newest.first().copied().unwrap_or(0))
 }
 
 /// The receivers of this process, and what they have heard of.
@@ -125,7 +165,9 @@ pub(crate) struct Hearing {
 /// wakes them, be it the commit itself or the watcher, so that a change wakes once.
 #[derive(Debug, Default)]
 struct Heard {
-    versions: HashMap<TopicKind, HashMap<Arc<str>, i64>>,
+    versions: HashMap<TopicKind, HashMap<Arc<str>, Version>>,
+    /// The newest job that was looked at.
+    newest: i64,
     topics: usize,
     /// With so many topics those that nobody waits for any more are forgotten.
     most: usize,
@@ -169,14 +211,18 @@ impl Hearing {
     fn attach(&self, connection: &mut Connection, topic: Topic<'_>) -> Answer<WakeReceiver> {
         // Nobody wakes anybody while this is held: a commit is either in the version that is
         // read here, and not for the new receiver, or wakes after it is attached.
+        if topic.kind == TopicKind::Queue {
+            while self.look_at_jobs(connection)? {}
+        }
         let mut heard = self.lock();
-        let version = version(connection, topic)?;
+        let version = Version::read(connection, topic)?;
         match heard.get_mut(topic) {
-            Some(known) if *known < version => {
-                *known = version;
-                self.hub.wake(topic);
+            Some(known) => {
+                let newest = known.newest;
+                if known.advance(Version { newest, ..version }) {
+                    self.hub.wake(topic);
+                }
             }
-            Some(_) => {}
             None => heard.insert(topic, version, &self.hub),
         }
         Ok(self.hub.attach(topic))
@@ -188,30 +234,52 @@ impl Hearing {
         let Some(known) = heard.get_mut(topic) else {
             return;
         };
-        match version(connection, topic) {
-            Ok(version) if version <= *known => {}
-            Ok(version) => {
-                *known = version;
-                self.hub.wake(topic);
-            }
-            Err(_) => self.hub.wake(topic),
+        // Where it cannot be read, a wake too many does no harm.
+        if Version::read(connection, topic).map_or(true, |version| known.advance(version)) {
+            self.hub.wake(topic);
         }
     }
 
     /// Looks at each topic that someone waits for, and wakes those that changed.
     pub(crate) fn look(&self, connection: &mut Connection) -> Answer<()> {
-        let mut heard = self.lock();
-        for (kind, names) in &mut heard.versions {
+        for (kind, names) in &mut self.lock().versions {
             for (name, known) in names {
                 let topic = Topic { kind: *kind, name };
-                let version = version(connection, topic)?;
-                if version > *known {
-                    *known = version;
+                let number = number(connection, topic)?;
+                if known.advance(Version { number, ..*known }) {
                     self.hub.wake(topic);
                 }
             }
         }
+        while self.look_at_jobs(connection)? {}
         Ok(())
+    }
+
+    /// Looks at some of the jobs that came since the last look; `false` if those were all.
+    fn look_at_jobs(&self, connection: &mut Connection) -> Answer<bool> {
+        let mut heard = self.lock();
+        let newest = heard.newest;
+        let Some(queues) = heard.versions.get_mut(&TopicKind::Queue) else {
+            return Ok(false);
+        };
+        let most = i64::try_from(LOOK).unwrap_or(i64::MAX);
+        let after = [Value::Int(newest), Value::Int(most)];
+        let job = |row: &Row<'_>| Ok((row.int(0)?, row.text(1)?));
+        let jobs = ready(Inline(connection).rows(NEWER, &after, job))?;
+        for (id, queue) in &jobs {
+            if let Some(known) = queues.get_mut(queue.as_str())
+                && known.advance(Version {
+                    newest: *id,
+                    ..*known
+                })
+            {
+                self.hub.wake(Topic::queue(queue));
+            }
+        }
+        if let Some((id, _)) = jobs.last() {
+            heard.newest = *id;
+        }
+        Ok(jobs.len() == LOOK)
     }
 }
 
@@ -219,11 +287,11 @@ impl Heard {
     /// Fewer topics than this are not worth forgetting.
     const FEW: usize = 64;
 
-    fn get_mut(&mut self, topic: Topic<'_>) -> Option<&mut i64> {
+    fn get_mut(&mut self, topic: Topic<'_>) -> Option<&mut Version> {
         self.versions.get_mut(&topic.kind)?.get_mut(topic.name)
     }
 
-    fn insert(&mut self, topic: Topic<'_>, version: i64, hub: &WakeHub) {
+    fn insert(&mut self, topic: Topic<'_>, version: Version, hub: &WakeHub) {
         if self.topics >= self.most.max(Self::FEW) {
             let waiting: HashSet<_> = hub.topics().into_iter().collect();
             self.topics = 0;
@@ -235,6 +303,10 @@ impl Heard {
             self.most = self.topics.saturating_mul(2);
         }
         let names = self.versions.entry(topic.kind).or_default();
+        if topic.kind == TopicKind::Queue && names.is_empty() {
+            // Nobody was there to look at what is older.
+            self.newest = version.newest;
+        }
         if names.insert(topic.name.into(), version).is_none() {
             self.topics += 1;
         }

@@ -90,7 +90,12 @@ impl Queues for Sqlite {
             }
             At::In(conn) => {
                 let insert = async |x: &mut Awaiting<'_>, now| insert(x, now, jobs).await;
-                self.inner().join_whole(DOING, conn, insert).await
+                // One statement is whole by itself.
+                if jobs.len() == 1 {
+                    self.inner().join(DOING, conn, insert).await
+                } else {
+                    self.inner().join_whole(DOING, conn, insert).await
+                }
             }
         }
     }
@@ -134,7 +139,7 @@ impl Queues for Sqlite {
                 let landed = |wrote| all(wrote, Wrote::landed);
                 together(self, "", ends.len(), items, alone, landed).await
             }
-            // One statement is whole by itself.
+            // As one insert is.
             (At::In(conn), [end]) if !is_again(end) => {
                 self.inner()
                     .join(DOING, conn, async |x, now| finish(x, now, ends).await)

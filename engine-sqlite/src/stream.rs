@@ -121,7 +121,10 @@ impl Streams for Sqlite {
 
     async fn trim_events(&self, stream: &str, horizon: i64) -> Result<u64> {
         let values = [Value::Text(stream), Value::Int(horizon)];
-        let trim = |x: &mut Inline<'_>, _| ready(x.execute(TRIM, &values));
+        let trim = |x: &mut Inline<'_>, _| {
+            ready(x.execute(KEEP_HEAD, &values[..1]))?;
+            ready(x.execute(TRIM, &values))
+        };
         Ok(self
             .inner()
             .write("trimming", trim, |_, _| {})
@@ -130,15 +133,38 @@ impl Streams for Sqlite {
     }
 }
 
-/// Appends a run of events to one stream, after its head; no rows where there is no such
-/// stream yet. A trigger moves the head, so that an event and its offset never part.
-static APPEND: LazyLock<[String; CHUNKS.len()]> = LazyLock::new(|| {
-    let head = "INSERT INTO __alkstore_events (stream, \"offset\", created_at, key, payload)
-                SELECT s.id, s.head + e.column1, ?2, e.column2, e.column3
-                FROM __alkstore_streams s, (VALUES ";
-    // Numbered: the first two values are shared by all rows.
-    let row = |row: usize| format!("({}, ?{}, ?{})", row + 1, 2 * row + 3, 2 * row + 4);
-    chunked(head, row, ") e WHERE s.name = ?1 RETURNING \"offset\"")
+/// How far a stream has come: its last event says it, or the head once that was trimmed.
+macro_rules! head {
+    () => {
+        "max(s.head, coalesce((SELECT max(e.\"offset\") FROM __alkstore_events e
+                               WHERE e.stream = s.id), 0))"
+    };
+}
+/// The last offset that a stream gave.
+pub(crate) const HEAD: &str = concat!(
+    "SELECT ",
+    head!(),
+    " FROM __alkstore_streams s WHERE s.name = ?1"
+);
+
+/// Appends an event, and says to which stream and where; nothing where there is no such stream
+/// yet, since its id is missing then.
+const APPEND_FIRST: &str = concat!(
+    "INSERT OR IGNORE INTO __alkstore_events (stream, \"offset\", created_at, key, payload)
+     VALUES ((SELECT id FROM __alkstore_streams WHERE name = ?1),
+             (SELECT ",
+    head!(),
+    " + 1 FROM __alkstore_streams s WHERE s.name = ?1),
+             ?2, ?3, ?4)
+     RETURNING stream, \"offset\""
+);
+/// Appends those that come after it.
+static APPEND_MORE: LazyLock<[String; CHUNKS.len()]> = LazyLock::new(|| {
+    let head =
+        "INSERT INTO __alkstore_events (stream, created_at, \"offset\", key, payload) VALUES ";
+    // Numbered: the first three values are shared by all rows.
+    let row = |row: usize| format!("(?1, ?2, ?3 + {row}, ?{}, ?{})", 2 * row + 4, 2 * row + 5);
+    chunked(head, row, "")
 });
 const CREATE: &str = "INSERT INTO __alkstore_streams (name) VALUES (?1) ON CONFLICT DO NOTHING";
 const AFTER_OFFSET: &str = "SELECT e.\"offset\", e.key, e.payload, e.created_at
@@ -156,6 +182,12 @@ const SAVE: &str = "INSERT INTO __alkstore_offsets (stream, consumer, \"offset\"
      ON CONFLICT (stream, consumer) DO UPDATE SET \"offset\" = excluded.\"offset\"
      WHERE excluded.\"offset\" > \"offset\"";
 const SAVED: &str = "SELECT \"offset\" FROM __alkstore_offsets WHERE stream = ?1 AND consumer = ?2";
+/// So that no offset comes twice, whatever is trimmed.
+const KEEP_HEAD: &str = concat!(
+    "UPDATE __alkstore_streams AS s SET head = ",
+    head!(),
+    " WHERE s.name = ?1"
+);
 const TRIM: &str = "DELETE FROM __alkstore_events
      WHERE stream = (SELECT id FROM __alkstore_streams WHERE name = ?1) AND \"offset\" <= ?2";
 
@@ -165,28 +197,51 @@ pub(crate) async fn append<X: Exec>(
     events: &[NewEvent<'_>],
 ) -> Answer<Vec<i64>> {
     let mut offsets = Vec::with_capacity(events.len());
-    for (stream, mut rest) in runs(events) {
+    for (name, run) in runs(events) {
+        let Some((first, mut rest)) = run.split_first() else {
+            continue;
+        };
+        let (stream, mut offset) = append_first(x, now, name, first).await?;
+        offsets.push(offset);
         while !rest.is_empty() {
-            let (sql, size) = chunk(&APPEND, rest.len());
-            let (appended, later) = rest.split_at(size);
-            let mut values = vec![Value::Text(stream), Value::Int(now)];
-            for event in appended {
+            let (sql, size) = chunk(&APPEND_MORE, rest.len());
+            let (these, later) = rest.split_at(size);
+            let mut values = vec![Value::Int(stream), Value::Int(now), Value::Int(offset + 1)];
+            for event in these {
                 values.extend([Value::maybe_text(event.key), Value::Blob(event.payload)]);
             }
-            let mut given = x.rows(sql, &values, |row| row.int(0)).await?;
-            if given.is_empty() {
-                x.execute(CREATE, &[Value::Text(stream)]).await?;
-                given = x.rows(sql, &values, |row| row.int(0)).await?;
+            x.execute(sql, &values).await?;
+            for _ in these {
+                offset += 1;
+                offsets.push(offset);
             }
-            if given.len() != size {
-                return Err(Failure::internal("an event got no offset"));
-            }
-            given.sort_unstable();
-            offsets.append(&mut given);
             rest = later;
         }
     }
     Ok(offsets)
+}
+
+/// Appends one event to a stream that need not be there yet, and returns both their numbers.
+async fn append_first<X: Exec>(
+    x: &mut X,
+    now: i64,
+    name: &str,
+    event: &NewEvent<'_>,
+) -> Answer<(i64, i64)> {
+    let values = [
+        Value::Text(name),
+        Value::Int(now),
+        Value::maybe_text(event.key),
+        Value::Blob(event.payload),
+    ];
+    let place = |row: &crate::exec::Row<'_>| Ok((row.int(0)?, row.int(1)?));
+    let mut placed = x.rows(APPEND_FIRST, &values, place).await?;
+    if placed.is_empty() {
+        x.execute(CREATE, &[Value::Text(name)]).await?;
+        placed = x.rows(APPEND_FIRST, &values, place).await?;
+    }
+    let place = placed.first().copied();
+    place.ok_or_else(|| Failure::internal("an event got no offset"))
 }
 
 /// The events in runs of one stream.

@@ -1,6 +1,6 @@
 -- Live jobs. A job without a claim's deadline is pending.
 CREATE TABLE __alkstore_jobs (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id INTEGER PRIMARY KEY,
     queue TEXT NOT NULL,
     priority INTEGER NOT NULL,
     run_at INTEGER NOT NULL,
@@ -27,6 +27,18 @@ CREATE INDEX __alkstore_jobs_claimed
 CREATE INDEX __alkstore_jobs_expiring
     ON __alkstore_jobs (queue, expires_at)
     WHERE expires_at IS NOT NULL;
+
+-- The greatest id that no live job has any more. Ids are never used again; to keep the last one
+-- when its job goes, and not whenever one is given, saves each enqueue a page.
+CREATE TABLE __alkstore_last_job (
+    id INTEGER PRIMARY KEY
+);
+INSERT INTO __alkstore_last_job VALUES (0);
+CREATE TRIGGER __alkstore_last_job_gone AFTER DELETE ON __alkstore_jobs
+    WHEN NOT EXISTS (SELECT 1 FROM __alkstore_jobs WHERE id > old.id)
+BEGIN
+    UPDATE __alkstore_last_job SET id = old.id WHERE id < old.id;
+END;
 
 -- Dead jobs, out of the way of the live ones.
 CREATE TABLE __alkstore_dead_jobs (
@@ -56,7 +68,8 @@ CREATE TRIGGER __alkstore_job_died AFTER INSERT ON __alkstore_dead_jobs BEGIN
     DELETE FROM __alkstore_jobs WHERE id = new.id;
 END;
 
--- The head is the offset of the last event ever published; it survives every trim.
+-- The head is the offset of the last event that was trimmed, or less: what is not trimmed says
+-- itself how far the stream has come.
 CREATE TABLE __alkstore_streams (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
@@ -70,10 +83,6 @@ CREATE TABLE __alkstore_events (
     payload BLOB NOT NULL,
     PRIMARY KEY (stream, "offset")
 ) WITHOUT ROWID;
--- Publishing is one statement: the head and the event never part.
-CREATE TRIGGER __alkstore_event_published AFTER INSERT ON __alkstore_events BEGIN
-    UPDATE __alkstore_streams SET head = max(head, new."offset") WHERE id = new.stream;
-END;
 CREATE TABLE __alkstore_offsets (
     stream TEXT NOT NULL,
     consumer TEXT NOT NULL,
@@ -105,7 +114,8 @@ CREATE TABLE __alkstore_schedules (
 ) WITHOUT ROWID;
 CREATE INDEX __alkstore_schedules_next ON __alkstore_schedules (next_at, name);
 
--- What other processes look at to tell which topics changed. A stream has its head for that.
+-- What other processes look at to tell which topics changed. Streams and queues show it by
+-- their newest events and jobs; a queue has a row once a job of it was given back.
 CREATE TABLE __alkstore_topics (
     kind INTEGER NOT NULL,
     name TEXT NOT NULL,

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use alkstore::engine::{At, NewJob, Queues as _, Ready, Stamps};
 use alkstore::{EnqueueOpts, QueueOpts, Store};
 use alkstore_sqlite::{Sqlite, SqliteOptions};
 use sqlx::{Connection as _, Executor as _, SqliteConnection};
@@ -110,13 +111,29 @@ async fn a_stale_deferred_transaction_is_told_to_begin_again() {
     assert_eq!(queue.claim_batch("w", 10).await.expect("claimed").len(), 2);
 }
 
+fn job(queue: &str) -> NewJob<'_> {
+    NewJob {
+        queue,
+        payload: b"1",
+        ready: Ready::Now,
+        priority: 0,
+        expires: None,
+        stamps: Stamps {
+            visibility_timeout_s: 30,
+            max_attempts: 3,
+            backoff_base_s: 5,
+            dead_letter_retention_s: None,
+        },
+    }
+}
+
 #[tokio::test]
 async fn a_failed_operation_leaves_the_applications_transaction_usable() {
     let files = Files::new();
     let store = files.open().await;
     let pool = files.pool().await;
     pool.execute(
-        "CREATE TRIGGER refuse BEFORE INSERT ON __alkstore_topics WHEN new.name = 'refused'
+        "CREATE TRIGGER refuse BEFORE INSERT ON __alkstore_jobs WHEN new.queue = 'refused'
          BEGIN SELECT raise(ABORT, 'refused'); END",
     )
     .await
@@ -127,10 +144,11 @@ async fn a_failed_operation_leaves_the_applications_transaction_usable() {
         .enqueue_tx("kept", PLAIN(), "x")
         .await
         .expect("enqueued");
-    joined
-        .enqueue_tx("refused", PLAIN(), "x")
-        .await
-        .expect_err("refused");
+    // The first of two is inserted by a statement of its own; it goes with the second.
+    let both = ["undone", "refused"].map(job);
+    let engine = store.engine();
+    let refused = engine.insert_jobs(At::In(&mut tx), &both).await;
+    refused.expect_err("refused");
     tx.commit().await.expect("committed");
     let count = "SELECT count(*) FROM __alkstore_jobs";
     let count: i64 = sqlx::query_scalar(count)
