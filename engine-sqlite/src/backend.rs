@@ -11,6 +11,7 @@ use alkstore::{Error, Result};
 use rusqlite::Connection;
 use sqlx::{SqliteConnection, SqlitePool};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, OwnedMutexGuard, Semaphore, SemaphorePermit};
+use tokio::task::coop::consume_budget;
 use tokio::time::timeout;
 
 use crate::checkpoint::Checkpoints;
@@ -75,10 +76,12 @@ impl Inner {
         Self {
             readers: Readers::new(settings.readers),
             hearing: Arc::new(Hearing::new(writer.path(), place.memory)),
-            writer: Arc::new(AsyncMutex::new(Writer {
-                checkpoints: Checkpoints::take_over(&writer),
-                connection: Some(writer),
-            })),
+            writer: Arc::new_cyclic(|own| {
+                AsyncMutex::new(Writer {
+                    checkpoints: Checkpoints::take_over(&writer, own.clone()),
+                    connection: Some(writer),
+                })
+            }),
             in_transaction: AtomicBool::new(false),
             lanes: Lanes::default(),
             watch: Mutex::new(None),
@@ -110,6 +113,8 @@ impl Inner {
         operation: impl Fn(&mut Inline<'_>, i64) -> Answer<T> + Send,
         touched: impl Fn(&T, &mut dyn FnMut(Topic<'_>)) + Send,
     ) -> Result<T> {
+        // Nothing below waits as a rule: a task that calls again and again lets others run.
+        consume_budget().await;
         let mut backoff = Backoff::new(self.settings.busy_timeout);
         let mut writer = self.hold_writer(doing, &mut backoff).await?;
         loop {
@@ -220,6 +225,7 @@ impl Inner {
         doing: &'static str,
         operation: impl Fn(&mut Inline<'_>, i64) -> Answer<T> + Send,
     ) -> Result<T> {
+        consume_budget().await;
         let mut backoff = Backoff::new(self.settings.busy_timeout);
         // Where this future is dropped the connection is closed, and the next one made anew.
         let (_permit, mut reader) = self.readers.take(&self.place, doing, &mut backoff).await?;

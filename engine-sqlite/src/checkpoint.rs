@@ -1,22 +1,26 @@
 //! Copying the write-ahead log into the database, out of the writers' way.
 //!
-//! SQLite would do it within the commit that makes the log long enough, and make that commit
-//! wait for the disk. Here a thread does it while others go on writing. Only where it cannot
-//! keep up, or a reader holds the log open, does a commit do it itself, so that the log stays
-//! bounded.
+//! SQLite would do it within the commit that makes the log long enough, and make that commit, and
+//! the executor thread that it is on, wait for the disk. Here a thread does it while others go on
+//! writing. A log that is copied whole begins anew, but while others write there is always some
+//! of it left: once it is too long, the thread holds the writer until it has caught up.
 
 use std::cell::Cell;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread;
 
 use rusqlite::Connection;
+use tokio::sync::Mutex;
 
+use crate::backend::Writer;
 use crate::place::{Place, Role};
 
 /// The log is copied each time that so many pages have come.
 const STEP: i32 = 1000;
 
-/// A log of so many pages is copied by the commit that finds it; 32 MB.
+/// A log of so many pages is copied while nobody writes; 32 MB.
 const MOST: i32 = 8000;
 
 thread_local! {
@@ -29,19 +33,29 @@ thread_local! {
 pub(crate) struct Checkpoints {
     length: i32,
     due: i32,
+    /// What the thread holds to keep others from writing.
+    writer: Weak<Mutex<Writer>>,
     /// Started with the first use.
-    thread: Option<SyncSender<()>>,
+    thread: Option<Thread>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    signals: SyncSender<()>,
+    /// Whether it is to copy all of the log.
+    whole: Arc<AtomicBool>,
 }
 
 impl Checkpoints {
     /// Takes the copying over from SQLite.
-    pub(crate) fn take_over(connection: &Connection) -> Self {
+    pub(crate) fn take_over(connection: &Connection, writer: Weak<Mutex<Writer>>) -> Self {
         connection.wal_hook(Some(|_, pages| {
             LENGTH.set(pages);
             Ok(())
         }));
         Self {
             due: STEP,
+            writer,
             ..Self::default()
         }
     }
@@ -61,37 +75,44 @@ impl Checkpoints {
             return;
         }
         self.due = length.saturating_add(STEP);
-        if length >= MOST || !self.hand_over(place) {
-            copy(connection);
-        }
-    }
-
-    /// Wakes the thread; `false` if there is none.
-    fn hand_over(&mut self, place: &Place) -> bool {
         if self.thread.is_none() {
-            self.thread = start(place);
+            self.thread = start(place, &self.writer);
         }
-        // If it is at work already, what it has not copied yet comes with the next step.
-        self.thread.as_ref().is_some_and(|thread| {
-            thread.try_send(()).ok();
-            true
-        })
+        match &self.thread {
+            Some(thread) => {
+                thread.whole.fetch_or(length >= MOST, Ordering::AcqRel);
+                // If it is at work already, what it has not copied yet comes with the next step.
+                thread.signals.try_send(()).ok();
+            }
+            None if length >= MOST => copy(connection),
+            None => {}
+        }
     }
 }
 
-fn start(place: &Place) -> Option<SyncSender<()>> {
+fn start(place: &Place, writer: &Weak<Mutex<Writer>>) -> Option<Thread> {
     let connection = place.connect(Role::Reader).ok()?;
-    let (sender, receiver) = sync_channel(1);
-    let run = move || run(&receiver, &connection);
+    let (signals, receiver) = sync_channel(1);
+    let whole = Arc::new(AtomicBool::new(false));
+    let (writer, whole_too) = (Weak::clone(writer), Arc::clone(&whole));
+    let run = move || {
+        while receiver.recv().is_ok() {
+            copy(&connection);
+            if whole.swap(false, Ordering::AcqRel)
+                && let Some(writer) = writer.upgrade()
+            {
+                let held = writer.blocking_lock();
+                copy(&connection);
+                drop(held);
+            }
+        }
+    };
     let name = "alkstore-sqlite-checkpoint".to_owned();
     thread::Builder::new().name(name).spawn(run).ok()?;
-    Some(sender)
-}
-
-fn run(signals: &Receiver<()>, connection: &Connection) {
-    while signals.recv().is_ok() {
-        copy(connection);
-    }
+    Some(Thread {
+        signals,
+        whole: whole_too,
+    })
 }
 
 /// Copies as much as can be without waiting for anybody.
