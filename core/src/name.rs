@@ -35,11 +35,14 @@ pub(crate) fn check_shared(name: &str) -> Result<()> {
 /// Checks a name that means something only beside a shared one: a stream's consumer, a
 /// lock's owner, a worker, an event's key.
 pub(crate) fn check_local(name: &str) -> Result<()> {
-    let reason = if name.trim().is_empty() {
+    // Most names begin with a letter; then nothing has to be trimmed to see that they are not
+    // blank.
+    let may_be_blank = !name.starts_with(|first: char| first.is_ascii_graphic());
+    let reason = if may_be_blank && name.trim().is_empty() {
         "it is empty or blank"
     } else if name.len() > MAX_NAME_BYTES {
         "it is longer than 255 bytes"
-    } else if name.contains('\0') {
+    } else if name.as_bytes().contains(&0) {
         "it contains a NUL character"
     } else {
         return Ok(());

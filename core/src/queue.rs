@@ -189,7 +189,19 @@ impl<E: Engine> Queue<E> {
     /// # Ok(()) }
     /// ```
     pub async fn claim_one(&self, worker: &str) -> Result<Option<JobHandle<E>>> {
-        Ok(self.claim_batch(worker, 1).await?.pop())
+        name::check_local(worker)?;
+        let request = self.request(worker, 1);
+        let mut claimed = self.store.live()?.claim_jobs(&[request]).await?;
+        let job = claimed.pop().and_then(|mut jobs| jobs.pop());
+        Ok(job.map(|job| JobHandle::new(self.store.clone(), job)))
+    }
+
+    fn request<'r>(&'r self, worker: &'r str, limit: i64) -> ClaimRequest<'r> {
+        ClaimRequest {
+            queue: &self.name,
+            worker,
+            limit,
+        }
     }
 
     /// Claims up to `n` jobs, by priority from high to low, then `run_at`, then id.
@@ -220,11 +232,7 @@ impl<E: Engine> Queue<E> {
         if n <= 0 {
             return Ok(Vec::new());
         }
-        let request = ClaimRequest {
-            queue: &self.name,
-            worker,
-            limit: n,
-        };
+        let request = self.request(worker, n);
         let claimed = engine.claim_jobs(&[request]).await?;
         let handle = |job| JobHandle::new(self.store.clone(), job);
         Ok(claimed.into_iter().flatten().map(handle).collect())
