@@ -4,11 +4,21 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use effectum::{Error, Job, JobRunner, Queue, RunningJob, Worker};
-use peer_harness::{Answer, Arguments, Caller, PAYLOAD, Peer, Workload};
+use peer_harness::{
+    Answer, Arguments, Caller, Durability, Engine, Front, PAYLOAD, Peer, ROWS, Workload, until_done,
+};
 use rusqlite::Connection;
+use time::OffsetDateTime;
+
+/// Far enough from now for any run.
+const LATER: Duration = Duration::from_secs(3600);
+
+/// How many jobs the handler has seen.
+type Seen = Arc<AtomicUsize>;
 
 struct Effectum(Arc<Queue>);
 
@@ -22,6 +32,7 @@ impl Peer for Effectum {
         Workload::EnqueueBatch,
         Workload::ClaimAck,
         Workload::ClaimWithReadyBehind,
+        Workload::ClaimWithInFront(Front::Delayed),
     ];
     const HANDS_OUT: bool = true;
 
@@ -39,27 +50,34 @@ impl Peer for Effectum {
         Ok(Self(Arc::new(Queue::new(Path::new(store)).await?)))
     }
 
+    fn settings(_engine: Engine, _durability: Durability) -> String {
+        "WAL, switched before it opens the file; synchronous=NORMAL, its own".to_owned()
+    }
+
     async fn caller(&self, _number: usize) -> Answer<Task> {
         Ok(Task(self.0.clone()))
     }
 
     async fn drain(&self, jobs: usize, tasks: usize) -> Answer<Duration> {
-        let runner = JobRunner::builder("mail", nothing).build();
+        let runner = JobRunner::builder("mail", count).build();
+        let seen = Seen::default();
         let start = Instant::now();
-        let worker = Worker::builder(&self.0, ())
+        let worker = Worker::builder(&self.0, seen.clone())
             .max_concurrency(u16::try_from(tasks)?)
             .jobs([runner])
             .build()
             .await?;
         // A job counts as finished once that is in the database.
-        while worker.counts().finished < u64::try_from(jobs)? {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until_done(jobs, &seen, || {
+            std::future::ready(i64::try_from(worker.counts().finished))
+        })
+        .await?;
         Ok(start.elapsed())
     }
 }
 
-async fn nothing(_job: RunningJob, _context: ()) -> Result<(), Error> {
+async fn count(_job: RunningJob, seen: Seen) -> Result<(), Error> {
+    seen.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
 
@@ -78,6 +96,24 @@ impl Caller for Task {
     async fn enqueue_batch(&mut self, jobs: usize) -> Answer<()> {
         let jobs: Answer<Vec<_>> = (0..jobs).map(|_| Self::job()).collect();
         self.0.add_jobs(jobs?).await?;
+        Ok(())
+    }
+
+    /// The only front that it is asked for is of delayed jobs.
+    async fn put_in_front(&mut self, _front: Front, jobs: usize) -> Answer<()> {
+        let later = OffsetDateTime::now_utc() + LATER;
+        let mut left = jobs;
+        while left > 0 {
+            let batch = left.min(ROWS);
+            let delayed: Answer<Vec<_>> = (0..batch)
+                .map(|_| {
+                    let job = Job::builder("mail").json_payload(PAYLOAD)?;
+                    Ok(job.priority(10).run_at(later).build())
+                })
+                .collect();
+            self.0.add_jobs(delayed?).await?;
+            left -= batch;
+        }
         Ok(())
     }
 }

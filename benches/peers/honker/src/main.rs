@@ -3,7 +3,13 @@
 #![forbid(unsafe_code)]
 
 use honker::{Database, EnqueueOpts, Queue, QueueOpts, Stream};
-use peer_harness::{Answer, Arguments, Caller, PAYLOAD, Peer, Workload};
+use peer_harness::{Answer, Arguments, Caller, Ear, Front, PAYLOAD, Peer, ROWS, Workload};
+
+/// What is notified and listened to.
+const CHANNEL: &str = "news";
+
+/// Far enough from now for any run, in seconds.
+const LATER: i64 = 3600;
 
 struct Honker(Database);
 
@@ -17,14 +23,34 @@ struct Task {
 impl Peer for Honker {
     const NAME: &'static str = "honker";
     const VERSION: &'static str = "0.5.0";
-    const CAN: &'static [Workload] = Workload::ALL;
+    const CAN: &'static [Workload] = &[
+        Workload::Enqueue,
+        Workload::EnqueueBatch,
+        Workload::ClaimAck,
+        Workload::ClaimBatchAck,
+        Workload::Publish,
+        Workload::ReadSince,
+        Workload::ClaimWithReadyBehind,
+        Workload::ClaimWithInFront(Front::Delayed),
+        Workload::WakeSameProcess,
+        Workload::WakeOtherProcess,
+        Workload::Idle,
+    ];
     const BLOCKS: bool = true;
+    const CAN_BE_FULL: bool = true;
 
     type Caller = Task;
 
     /// Its connections are in the write-ahead log with `synchronous=NORMAL` by default.
     async fn open(store: &str, _tasks: usize) -> Answer<Self> {
         Ok(Self(Database::open(store)?))
+    }
+
+    /// It has no option for it, but gives the one connection that it has away.
+    async fn open_full(store: &str, _tasks: usize) -> Answer<Self> {
+        let database = Database::open(store)?;
+        database.with_conn(|connection| connection.pragma_update(None, "synchronous", "FULL"))?;
+        Ok(Self(database))
     }
 
     /// All tasks share its one connection, as they would in a service: a connection each would
@@ -36,6 +62,16 @@ impl Peer for Honker {
             stream: self.0.stream("users"),
             database: self.0.clone(),
         })
+    }
+
+    async fn listen(&self, ear: Ear) -> Answer<()> {
+        let mut subscription = self.0.listen(CHANNEL)?;
+        ear.ready();
+        while let Some(notification) = subscription.recv() {
+            ear.heard();
+            notification?;
+        }
+        Err("the database is closed".into())
     }
 }
 
@@ -52,6 +88,31 @@ impl Caller for Task {
                 .enqueue_tx(&tx, &PAYLOAD, EnqueueOpts::default())?;
         }
         tx.commit()?;
+        Ok(())
+    }
+
+    /// The only front that it is asked for is of delayed jobs.
+    async fn put_in_front(&mut self, _front: Front, jobs: usize) -> Answer<()> {
+        let mut left = jobs;
+        while left > 0 {
+            let batch = left.min(ROWS);
+            let tx = self.database.transaction()?;
+            for _ in 0..batch {
+                let options = EnqueueOpts {
+                    delay: Some(LATER),
+                    priority: 10,
+                    ..EnqueueOpts::default()
+                };
+                self.queue.enqueue_tx(&tx, &PAYLOAD, options)?;
+            }
+            tx.commit()?;
+            left -= batch;
+        }
+        Ok(())
+    }
+
+    async fn wake(&mut self) -> Answer<()> {
+        self.database.notify(CHANNEL, &PAYLOAD)?;
         Ok(())
     }
 

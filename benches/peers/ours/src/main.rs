@@ -2,23 +2,58 @@
 
 #![forbid(unsafe_code)]
 
+mod front;
+
+use std::future::Future;
+
 use alkstore::{EnqueueOpts, Open, Queue, QueueOpts, Store, Stream};
 use alkstore_postgres::Postgres;
-use alkstore_sqlite::Sqlite;
-use peer_harness::{Answer, Arguments, Caller, Engine, PAYLOAD, Peer, Workload};
+use alkstore_sqlite::{Sqlite, SqliteOptions, Synchronous};
+use peer_harness::{Answer, Arguments, Caller, Ear, Engine, Front, PAYLOAD, Peer, Workload};
+
+/// What is notified and listened to.
+const CHANNEL: &str = "news";
 
 struct Ours<E>(Store<E>);
 
+/// An engine whose commits can be told to wait for the disk.
+trait OpenFull: Open {
+    /// Whether they can.
+    const CAN: bool;
+
+    /// Opens the store so.
+    fn open_full(store: &str) -> impl Future<Output = Answer<Store<Self>>> + Send;
+}
+
+impl OpenFull for Sqlite {
+    const CAN: bool = true;
+
+    async fn open_full(store: &str) -> Answer<Store<Self>> {
+        let options = SqliteOptions::new().synchronous(Synchronous::Full);
+        Ok(Store::new(options.open(store).await?))
+    }
+}
+
+impl OpenFull for Postgres {
+    const CAN: bool = false;
+
+    async fn open_full(_store: &str) -> Answer<Store<Self>> {
+        Err("the server's setting is what counts".into())
+    }
+}
+
 struct Task<E> {
     worker: String,
+    store: Store<E>,
     queue: Queue<E>,
     stream: Stream<E>,
 }
 
-impl<E: Open> Peer for Ours<E> {
+impl<E: OpenFull> Peer for Ours<E> {
     const NAME: &'static str = "ours";
     const VERSION: &'static str = "this repository";
     const CAN: &'static [Workload] = Workload::ALL;
+    const CAN_BE_FULL: bool = E::CAN;
 
     type Caller = Task<E>;
 
@@ -26,16 +61,30 @@ impl<E: Open> Peer for Ours<E> {
         Ok(Self(Store::open(store).await?))
     }
 
+    async fn open_full(store: &str, _tasks: usize) -> Answer<Self> {
+        Ok(Self(E::open_full(store).await?))
+    }
+
     async fn caller(&self, number: usize) -> Answer<Task<E>> {
         Ok(Task {
             worker: format!("worker-{number}"),
             queue: self.0.queue("mail", QueueOpts::default())?,
+            store: self.0.clone(),
             stream: self.0.stream("users")?,
         })
     }
+
+    async fn listen(&self, ear: Ear) -> Answer<()> {
+        let mut wakes = self.0.listen(CHANNEL).await?;
+        ear.ready();
+        while wakes.recv().await.is_some() {
+            ear.heard();
+        }
+        Err("the store is closed".into())
+    }
 }
 
-impl<E: Open> Caller for Task<E> {
+impl<E: OpenFull> Caller for Task<E> {
     async fn enqueue(&mut self) -> Answer<()> {
         self.queue.enqueue(PAYLOAD, EnqueueOpts::default()).await?;
         Ok(())
@@ -80,6 +129,15 @@ impl<E: Open> Caller for Task<E> {
     async fn read_since(&mut self, offset: usize, limit: usize) -> Answer<usize> {
         let (offset, limit) = (i64::try_from(offset)?, i64::try_from(limit)?);
         Ok(self.stream.read_since(offset, limit).await?.len())
+    }
+
+    async fn put_in_front(&mut self, front: Front, jobs: usize) -> Answer<()> {
+        front::put(&self.queue, front, jobs).await
+    }
+
+    async fn wake(&mut self) -> Answer<()> {
+        self.store.notify(CHANNEL, PAYLOAD).await?;
+        Ok(())
     }
 }
 

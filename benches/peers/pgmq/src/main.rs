@@ -3,13 +3,16 @@
 
 #![forbid(unsafe_code)]
 
-use peer_harness::{Answer, Arguments, Caller, PAYLOAD, Peer, Workload};
+use peer_harness::{Answer, Arguments, Caller, Front, PAYLOAD, Peer, ROWS, Workload};
 use pgmq::{Message, PGMQueueExt};
 
 const QUEUE: &str = "mail";
 
 /// How long a read hides messages, in seconds.
 const HIDDEN: i32 = 300;
+
+/// Far enough from now for any run, in seconds.
+const LATER: i32 = 3600;
 
 struct Pgmq(PGMQueueExt);
 
@@ -24,6 +27,7 @@ impl Peer for Pgmq {
         Workload::ClaimAck,
         Workload::ClaimBatchAck,
         Workload::ClaimWithReadyBehind,
+        Workload::ClaimWithInFront(Front::Delayed),
     ];
 
     type Caller = Task;
@@ -51,6 +55,18 @@ impl Caller for Task {
 
     async fn enqueue_batch(&mut self, jobs: usize) -> Answer<()> {
         self.0.send_batch(QUEUE, &vec![PAYLOAD; jobs]).await?;
+        Ok(())
+    }
+
+    /// It has no priorities: what was sent first comes first. The only front that it is asked for
+    /// is of delayed messages.
+    async fn put_in_front(&mut self, _front: Front, jobs: usize) -> Answer<()> {
+        let mut left = jobs;
+        while left > 0 {
+            let batch = vec![PAYLOAD; left.min(ROWS)];
+            self.0.send_batch_with_delay(QUEUE, &batch, LATER).await?;
+            left -= batch.len();
+        }
         Ok(())
     }
 

@@ -7,7 +7,13 @@ use std::sync::Arc;
 use alkstore::{EnqueueOpts, Queue, QueueOpts, Store, StreamHandle};
 use alkstore_postgres::PgOpts;
 use alkstore_sqlite::SqliteOpts;
-use peer_harness::{Answer, Arguments, Caller, PAYLOAD, Peer, Workload};
+use peer_harness::{Answer, Arguments, Caller, Ear, Front, PAYLOAD, Peer, ROWS, Workload};
+
+/// What is notified and listened to.
+const CHANNEL: &str = "news";
+
+/// Far enough from now for any run, in seconds.
+const LATER: i64 = 3600;
 
 struct Published(Arc<dyn Store>);
 
@@ -21,7 +27,19 @@ struct Task {
 impl Peer for Published {
     const NAME: &'static str = "published";
     const VERSION: &'static str = "0.1.0";
-    const CAN: &'static [Workload] = Workload::ALL;
+    const CAN: &'static [Workload] = &[
+        Workload::Enqueue,
+        Workload::EnqueueBatch,
+        Workload::ClaimAck,
+        Workload::ClaimBatchAck,
+        Workload::Publish,
+        Workload::ReadSince,
+        Workload::ClaimWithReadyBehind,
+        Workload::ClaimWithInFront(Front::Delayed),
+        Workload::WakeSameProcess,
+        Workload::WakeOtherProcess,
+        Workload::Idle,
+    ];
 
     type Caller = Task;
 
@@ -46,6 +64,15 @@ impl Peer for Published {
             stream: self.0.stream("users").await?,
         })
     }
+
+    async fn listen(&self, ear: Ear) -> Answer<()> {
+        let mut wakes = self.0.listen(CHANNEL).await?;
+        ear.ready();
+        while wakes.recv().await.is_some() {
+            ear.heard();
+        }
+        Err("the store is closed".into())
+    }
 }
 
 impl Caller for Task {
@@ -63,6 +90,31 @@ impl Caller for Task {
             tx.enqueue_tx("mail", options, PAYLOAD.into()).await?;
         }
         tx.commit().await?;
+        Ok(())
+    }
+
+    /// The only front that it is asked for is of delayed jobs.
+    async fn put_in_front(&mut self, _front: Front, jobs: usize) -> Answer<()> {
+        let mut left = jobs;
+        while left > 0 {
+            let batch = left.min(ROWS);
+            let mut tx = self.store.begin_tx().await?;
+            for _ in 0..batch {
+                let options = EnqueueOpts {
+                    delay: Some(LATER),
+                    priority: 10,
+                    ..EnqueueOpts::default()
+                };
+                tx.enqueue_tx("mail", options, PAYLOAD.into()).await?;
+            }
+            tx.commit().await?;
+            left -= batch;
+        }
+        Ok(())
+    }
+
+    async fn wake(&mut self) -> Answer<()> {
+        self.store.notify(CHANNEL, PAYLOAD.into()).await?;
         Ok(())
     }
 

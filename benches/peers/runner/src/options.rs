@@ -1,22 +1,23 @@
 //! What the runner is told on its command line.
 
+use std::path::PathBuf;
+
 use crate::Answer;
 use crate::peers::Engine;
 
-const USAGE: &str = "usage: peer-runner [--rounds N] [--scale S] [--tasks T] [--behind JOBS] \
-                     [--peers a,b] [--workloads a,b] [--engine sqlite|postgres]";
+const USAGE: &str = "usage: peer-runner [--rounds N] [--scale S] [--seconds S] [--peers a,b] \
+                     [--workloads a,b] [--engine sqlite|postgres] [--out FOLDER]";
 
 /// How much to measure, and of whom.
 #[derive(Debug)]
 pub(crate) struct Options {
     /// How often everything is measured; the medians are kept.
     pub(crate) rounds: usize,
-    /// What the default numbers of operations are multiplied by.
+    /// What numbers of operations, sizes of backlogs and times are multiplied by.
     pub(crate) scale: f64,
-    /// How many tasks there are where there are several.
-    pub(crate) tasks: usize,
-    /// How many jobs are ready in `claim_with_ready_behind`.
-    pub(crate) behind: usize,
+    /// For how long a measurement has its clock running at most, where no case says otherwise.
+    pub(crate) seconds: f64,
+    out: Option<PathBuf>,
     peers: Option<Vec<String>>,
     workloads: Option<Vec<String>>,
     engine: Option<String>,
@@ -28,8 +29,8 @@ impl Options {
         let mut options = Self {
             rounds: 3,
             scale: 1.0,
-            tasks: 8,
-            behind: 100_000,
+            seconds: 1.0,
+            out: None,
             peers: None,
             workloads: None,
             engine: None,
@@ -41,15 +42,26 @@ impl Options {
             match option.as_str() {
                 "--rounds" => options.rounds = value.parse()?,
                 "--scale" => options.scale = value.parse()?,
-                "--tasks" => options.tasks = value.parse()?,
-                "--behind" => options.behind = value.parse()?,
+                "--seconds" => options.seconds = value.parse()?,
+                "--out" => options.out = Some(value.into()),
                 "--peers" => options.peers = list(),
                 "--workloads" => options.workloads = list(),
                 "--engine" => options.engine = Some(value),
                 _ => return Err(USAGE.into()),
             }
         }
+        if options.rounds == 0 || options.scale <= 0.0 || options.seconds <= 0.0 {
+            return Err("nothing to measure".into());
+        }
         Ok(options)
+    }
+
+    /// Where results are written, beside the output: what is in the repository is of a run over
+    /// everything.
+    pub(crate) fn out(&self, default: PathBuf) -> Option<PathBuf> {
+        let chosen = self.peers.is_some() || self.workloads.is_some() || self.engine.is_some();
+        let whole = !chosen && self.scale >= 1.0;
+        self.out.clone().or_else(|| whole.then_some(default))
     }
 
     /// Whether this package is measured. Ours always is: the table is relative to it.
@@ -57,8 +69,9 @@ impl Options {
         package == "ours" || wants(self.peers.as_deref(), package)
     }
 
-    pub(crate) fn wants_workload(&self, workload: &str) -> bool {
-        wants(self.workloads.as_deref(), workload)
+    /// Whether a workload is measured, by its own name or by its case's.
+    pub(crate) fn wants_workload(&self, workload: &str, case: &str) -> bool {
+        wants(self.workloads.as_deref(), workload) || wants(self.workloads.as_deref(), case)
     }
 
     pub(crate) fn wants_engine(&self, engine: Engine) -> bool {

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::Answer;
+use crate::case::Case;
 
 /// What keeps the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +42,12 @@ pub(crate) struct Known {
     engines: &'static [Engine],
 }
 
+impl Known {
+    pub(crate) fn runs_on(&self, engine: Engine) -> bool {
+        self.engines.contains(&engine)
+    }
+}
+
 /// All of them. Ours comes first: the others are compared with it.
 pub(crate) const KNOWN: &[Known] = &[
     Known {
@@ -57,7 +64,7 @@ pub(crate) const KNOWN: &[Known] = &[
     },
     Known {
         package: "raw",
-        engines: &[Engine::Sqlite],
+        engines: Engine::ALL,
     },
     Known {
         package: "pgmq",
@@ -67,14 +74,33 @@ pub(crate) const KNOWN: &[Known] = &[
         package: "published",
         engines: Engine::ALL,
     },
+    Known {
+        package: "apalis",
+        engines: Engine::ALL,
+    },
+    Known {
+        package: "riverqueue",
+        engines: Engine::ALL,
+    },
+    Known {
+        package: "underway",
+        engines: &[Engine::Postgres],
+    },
+    Known {
+        package: "graphile_worker",
+        engines: &[Engine::Postgres],
+    },
+    Known {
+        package: "sqlxmq",
+        engines: &[Engine::Postgres],
+    },
 ];
 
 /// A peer that is built.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    known: &'static Known,
     binary: PathBuf,
-    workloads: Vec<String>,
+    workloads: Vec<(Engine, String)>,
 }
 
 impl Peer {
@@ -96,25 +122,23 @@ impl Peer {
             .filter_map(|line| serde_json::from_str::<Value>(line).ok())
             .find_map(|message| message["executable"].as_str().map(PathBuf::from))
             .ok_or_else(|| format!("{} has no binary", known.package))?;
-        let output = Command::new(&binary).arg("workloads").output()?;
-        let workloads = String::from_utf8(output.stdout)?;
-        Ok(Self {
-            known,
-            binary,
-            workloads: workloads.lines().map(str::to_owned).collect(),
-        })
+        let mut workloads = Vec::new();
+        for &engine in known.engines {
+            let arguments = ["workloads", engine.name()];
+            let output = Command::new(&binary).args(arguments).output()?;
+            let listed = String::from_utf8(output.stdout)?;
+            workloads.extend(listed.lines().map(|line| (engine, line.to_owned())));
+        }
+        Ok(Self { binary, workloads })
     }
 
-    pub(crate) fn name(&self) -> &'static str {
-        self.known.package
-    }
-
-    pub(crate) fn runs_on(&self, engine: Engine) -> bool {
-        self.known.engines.contains(&engine)
-    }
-
-    pub(crate) fn can(&self, workload: &str) -> bool {
-        self.workloads.iter().any(|can| can == workload)
+    /// Whether it can do the case's workload, as durably as the case wants it.
+    pub(crate) fn can(&self, engine: Engine, case: &Case) -> bool {
+        let can = |what| {
+            let mut all = self.workloads.iter();
+            all.any(|(on, can)| *on == engine && can == what)
+        };
+        can(case.workload) && (!case.full || can("full"))
     }
 
     /// Its binary, to be given a workload.

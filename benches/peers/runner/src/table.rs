@@ -1,89 +1,192 @@
-//! The results as JSON and as Markdown.
+//! The results as Markdown.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::path::Path;
+use std::fmt::{self, Write as _};
 
-use serde_json::json;
-
-use crate::Answer;
-use crate::measure::{Case, Row};
+use crate::case::{Case, Metric};
+use crate::machine::Machine;
 use crate::options::Options;
 use crate::peers::Engine;
+use crate::results::{Results, Row};
+use crate::targets::{Rule, Verdict};
 
-/// What is written: each engine's cases in their order, each with the peers in theirs.
-pub(crate) type Table = BTreeMap<(Engine, Case), Vec<Row>>;
+/// Everything: what was measured on, the targets, and a table for each engine.
+pub(crate) fn markdown(
+    results: &Results,
+    verdicts: &[Verdict],
+    machine: &Machine,
+    options: &Options,
+) -> String {
+    let scale = options.scale;
+    let mut text = if (scale - 1.0).abs() > f64::EPSILON {
+        format!("Only a look: times and backlogs are multiplied by {scale}. ")
+    } else {
+        String::new()
+    };
+    // Writing into a string cannot fail.
+    writeln!(text, "Measured on {machine}. Rounds: {}.", options.rounds).ok();
+    add(&mut text, results, verdicts).ok();
+    text
+}
 
-/// Writes the medians, with what is needed to judge them.
-pub(crate) fn write_json(path: &Path, table: &Table, options: &Options) -> Answer<()> {
-    let results: Vec<_> = table
-        .iter()
-        .flat_map(|((engine, case), rows)| rows.iter().map(|row| row.json(*engine, case)))
-        .collect();
-    let document = json!({
-        "machine": {
-            "cores": std::thread::available_parallelism()?.get(),
-            "os": std::env::consts::OS,
-            "architecture": std::env::consts::ARCH,
-        },
-        "rounds": options.rounds,
-        "ready_behind": options.behind,
-        "results": results,
-    });
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
+fn add(text: &mut String, results: &Results, verdicts: &[Verdict]) -> fmt::Result {
+    targets(text, results, verdicts)?;
+    for engine in Engine::ALL {
+        if results.iter().any(|(other, ..)| other == *engine) {
+            cases(text, results, *engine)?;
+            durability(text, results, *engine)?;
+        }
     }
-    let text = serde_json::to_string_pretty(&document)?;
-    std::fs::write(path, text + "\n")?;
     Ok(())
 }
 
-/// A table for each engine: a line for each case and peer, with ours as a multiple of the peer.
-pub(crate) fn markdown(table: &Table) -> String {
-    let mut text = String::new();
-    let mut current = None;
-    for ((engine, case), rows) in table {
-        if current != Some(*engine) {
-            current = Some(*engine);
-            let gap = if text.is_empty() { "" } else { "\n" };
-            // Writing into a string cannot fail.
-            let _ = writeln!(
-                text,
-                "{gap}## {engine}\n\n\
-                 | workload | peer | per second | slowest to fastest | ours is |\n\
-                 |---|---|---:|---:|---:|"
-            );
-        }
-        let ours = rows.iter().find(|row| row.peer == "ours");
-        let ours = ours.and_then(Row::median).map(|run| run.per_second);
-        for row in rows {
-            let _ = writeln!(text, "| {case} | {} | {} |", row.peer, figures(row, ours));
-        }
+/// The targets, each with what was measured.
+fn targets(text: &mut String, results: &Results, verdicts: &[Verdict]) -> fmt::Result {
+    if verdicts.is_empty() {
+        return Ok(());
     }
-    text
+    let met = verdicts
+        .iter()
+        .filter(|verdict| verdict.met() == Some(true));
+    let open = verdicts.iter().filter(|verdict| verdict.met().is_none());
+    writeln!(
+        text,
+        "\n## Targets\n\n{} of {} met, {} not measured. `raw` is the limit.\n\n\
+         | engine | workload | ours | measured | target | |\n\
+         |---|---|---:|---:|---:|---|",
+        met.count(),
+        verdicts.len(),
+        open.count(),
+    )?;
+    for verdict in verdicts {
+        let Some((case, _)) = results.case(verdict.engine, verdict.case) else {
+            continue;
+        };
+        let ours = results.value(verdict.engine, verdict.case, "ours");
+        let ours = ours.map_or_else(|_| "–".to_owned(), |value| case.metric.text(value));
+        let (measured, target) = words(verdict, case.metric);
+        let end = match verdict.met() {
+            Some(true) => "met",
+            Some(false) => "**missed**",
+            None => "not measured",
+        };
+        let engine = verdict.engine;
+        writeln!(
+            text,
+            "| {engine} | {case} | {ours} | {measured} | {target} | {end} |"
+        )?;
+    }
+    Ok(())
 }
 
-fn figures(row: &Row, ours: Option<f64>) -> String {
-    let (Some(median), Some(slowest), Some(fastest)) =
-        (row.median(), row.runs.first(), row.runs.last())
-    else {
-        return "failed | | ".to_owned();
+/// What was measured and what is wanted, in the same words.
+fn words(verdict: &Verdict, metric: Metric) -> (String, String) {
+    let say = |value: f64| match verdict.rule {
+        Rule::AtLeast(_, peer) | Rule::AtMost(_, peer) => format!("{value:.2} × {peer}"),
+        Rule::AtMostOne(peer, _) => format!("{peer} / {value:.2}"),
+        Rule::Flat(_) => format!("{value:.2} × that with 1 k"),
+        Rule::Below(_) => metric.text(value),
     };
-    let rate = median.per_second;
-    let mut text = format!("{rate:.0}");
-    if let Some(time) = median.ms_per_call() {
-        let _ = write!(text, " ({time:.2} ms a call)");
-    }
-    let _ = write!(
+    let (sign, bound) = match verdict.rule {
+        Rule::AtLeast(bound, _) => ("≥", bound),
+        Rule::AtMostOne(_, bound)
+        | Rule::AtMost(bound, _)
+        | Rule::Flat(bound)
+        | Rule::Below(bound) => ("≤", bound),
+    };
+    let measured = match &verdict.measured {
+        Ok(value) => say(*value),
+        Err(why) => cell(why),
+    };
+    (measured, format!("{sign} {}", say(bound)))
+}
+
+/// A line for each case and peer, with ours as a multiple of the peer.
+fn cases(text: &mut String, results: &Results, engine: Engine) -> fmt::Result {
+    writeln!(
         text,
-        " | {:.0} to {:.0} | ",
-        slowest.per_second, fastest.per_second
-    );
-    match ours {
-        Some(ours) if row.peer != "ours" => {
-            let _ = write!(text, "{:.2}×", ours / rate);
+        "\n## {engine}\n\n\
+         | workload | peer | median | all rounds | ours is better by | |\n\
+         |---|---|---:|---:|---:|---|"
+    )?;
+    for (_, case, rows) in results.iter().filter(|(other, ..)| *other == engine) {
+        let ours = results.value(engine, case.id, "ours").ok();
+        for row in rows {
+            writeln!(
+                text,
+                "| {case} | {} | {} |",
+                row.peer,
+                figures(case, row, ours)
+            )?;
         }
-        _ => {}
     }
-    text
+    Ok(())
+}
+
+fn figures(case: &Case, row: &Row, ours: Option<f64>) -> String {
+    let failure = row.failure.as_ref();
+    let failure = failure.map_or_else(String::new, |why| format!("failed: {}", cell(why)));
+    let (Some(median), Some(least), Some(most)) = (row.median(), row.runs.first(), row.runs.last())
+    else {
+        return format!("– | | | {failure}");
+    };
+    let metric = case.metric;
+    let times = match ours {
+        Some(ours) if row.peer != "ours" => {
+            format!("{:.2} ×", metric.times_better(ours, median.value))
+        }
+        _ => String::new(),
+    };
+    let mut notes: Vec<_> = [note(case, row), failure].into();
+    notes.retain(|note| !note.is_empty());
+    format!(
+        "{} | {} to {} | {times} | {}",
+        metric.text(median.value),
+        metric.text(least.value),
+        metric.text(most.value),
+        notes.join("; ")
+    )
+}
+
+/// What else a reader needs to know of a figure.
+fn note(case: &Case, row: &Row) -> String {
+    let Some(line) = row.median().map(|run| &run.line) else {
+        return String::new();
+    };
+    if let Some(late) = line["p99_ms"].as_f64() {
+        let lost = line["lost"].as_u64().unwrap_or(0);
+        return format!("p99 {}, {lost} lost", Metric::Time.text(late));
+    }
+    match line["behind"].as_u64() {
+        // A peer that enqueues slowly has fewer behind: its figure is too good.
+        Some(behind) if behind * 10 < case.behind as u64 * 9 => format!("only {behind} behind"),
+        _ => String::new(),
+    }
+}
+
+/// What each program says of its durability.
+fn durability(text: &mut String, results: &Results, engine: Engine) -> fmt::Result {
+    writeln!(text, "\nDurability on {engine}:\n")?;
+    let mut settings: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (_, _, rows) in results.iter().filter(|(other, ..)| *other == engine) {
+        for row in rows {
+            let line = row.median().map(|run| &run.line);
+            let Some(setting) = line.and_then(|line| line["durability"].as_str()) else {
+                continue;
+            };
+            let known = settings.entry(row.peer).or_default();
+            if !known.iter().any(|known| known == setting) {
+                known.push(setting.to_owned());
+            }
+        }
+    }
+    for (peer, settings) in settings {
+        writeln!(text, "- {peer}: {}", settings.join("; and "))?;
+    }
+    Ok(())
+}
+
+/// A text that is no end of a table's cell.
+fn cell(text: &str) -> String {
+    text.replace('|', "/")
 }
