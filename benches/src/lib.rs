@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use alkstore::engine::{
     Advance, After, Agenda, At, Backend, ClaimEnd, ClaimId, ClaimRequest, Locks, NewEvent, NewJob,
-    NewSchedule, Notify, Queues, Schedules, Streams, Topic, Transaction, WakeHub, Wakes,
+    NewSchedule, Notify, Queues, Results, Schedules, Streams, Topic, Transaction, WakeHub, Wakes,
 };
 use alkstore::{Job, Result, StreamEvent, Swept, WakeReceiver};
 
@@ -72,8 +72,12 @@ impl Backend for Null {
 }
 
 impl Queues for Null {
-    async fn insert_jobs(&self, _at: At<'_, NullConn>, jobs: &[NewJob<'_>]) -> Result<Vec<i64>> {
-        Ok(vec![1; jobs.len()])
+    async fn insert_jobs(
+        &self,
+        _at: At<'_, NullConn>,
+        jobs: &[NewJob<'_>],
+    ) -> Result<Results<i64>> {
+        Ok(Results::from_elem(1, jobs.len()))
     }
 
     async fn claim_jobs(&self, _requests: &[ClaimRequest<'_>]) -> Result<Vec<Vec<Job>>> {
@@ -84,8 +88,8 @@ impl Queues for Null {
         &self,
         _at: At<'_, NullConn>,
         ends: &[ClaimEnd<'_>],
-    ) -> Result<Vec<bool>> {
-        Ok(vec![true; ends.len()])
+    ) -> Result<Results<bool>> {
+        Ok(Results::from_elem(true, ends.len()))
     }
 
     async fn extend_claim(&self, _claim: &ClaimId<'_>, _extend: i64) -> Result<bool> {
@@ -110,8 +114,8 @@ impl Streams for Null {
         &self,
         _at: At<'_, NullConn>,
         events: &[NewEvent<'_>],
-    ) -> Result<Vec<i64>> {
-        Ok(vec![1; events.len()])
+    ) -> Result<Results<i64>> {
+        Ok(Results::from_elem(1, events.len()))
     }
 
     async fn read_events(
@@ -199,7 +203,7 @@ impl Schedules for Null {
         &self,
         _at: At<'_, NullConn>,
         steps: &[Advance<'_>],
-    ) -> Result<Vec<bool>> {
-        Ok(vec![true; steps.len()])
+    ) -> Result<Results<bool>> {
+        Ok(Results::from_elem(true, steps.len()))
     }
 }

@@ -22,12 +22,16 @@ use std::future::Future;
 use std::time::Duration;
 
 use alkstore_macros::facade;
+use smallvec::SmallVec;
 
 use crate::Result;
 use crate::notify::WakeReceiver;
 pub use crate::notify::{Topic, TopicKind, WakeHub, Wakes};
 use crate::queue::{Job, Swept};
 use crate::stream::StreamEvent;
+
+/// A result for each item of a slice; for a single item it takes no allocation.
+pub type Results<T> = SmallVec<[T; 1]>;
 
 /// Where an operation runs.
 #[derive(Debug)]
@@ -200,7 +204,7 @@ pub trait Queues: Backend {
         &self,
         at: At<'_, Self::Conn>,
         jobs: &[NewJob<'_>],
-    ) -> impl Future<Output = Result<Vec<i64>>> + Send;
+    ) -> impl Future<Output = Result<Results<i64>>> + Send;
 
     /// Hands out jobs: for each request first up to [`MOST_SWEPT_PER_CLAIM`] expired jobs of
     /// its queue go to dead ([`EXPIRED`]) and as many lapsed claims end, most overdue first:
@@ -218,7 +222,7 @@ pub trait Queues: Backend {
         &self,
         at: At<'_, Self::Conn>,
         ends: &[ClaimEnd<'_>],
-    ) -> impl Future<Output = Result<Vec<bool>>> + Send;
+    ) -> impl Future<Output = Result<Results<bool>>> + Send;
 
     /// Sets a claim's deadline to now plus `extend` seconds; `false` as in
     /// [`Queues::finish_claims`].
@@ -273,7 +277,7 @@ pub trait Streams: Backend {
         &self,
         at: At<'_, Self::Conn>,
         events: &[NewEvent<'_>],
-    ) -> impl Future<Output = Result<Vec<i64>>> + Send;
+    ) -> impl Future<Output = Result<Results<i64>>> + Send;
 
     /// Events by ascending offset, at most `limit`, which is at least 1.
     fn read_events(
@@ -440,7 +444,7 @@ pub trait Schedules: Backend {
         &self,
         at: At<'_, Self::Conn>,
         steps: &[Advance<'_>],
-    ) -> impl Future<Output = Result<Vec<bool>>> + Send;
+    ) -> impl Future<Output = Result<Results<bool>>> + Send;
 }
 
 /// A database that keeps the whole contract. Implemented by implementing its parts.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::engine::{At, ClaimEnd, ClaimRequest, Engine, NewJob, Outcome, Ready, Stamps, Topic};
+use crate::engine::{
+    At, ClaimEnd, ClaimRequest, Engine, NewJob, Outcome, Ready, Results, Stamps, Topic,
+};
 use crate::notify::WakeReceiver;
 use crate::{EnqueueOpts, OnConnection, QueueOpts, Result, Store, Tx, name, payload};
 
@@ -167,7 +169,7 @@ impl<E: Engine> Queue<E> {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        engine.insert_jobs(At::Auto, &jobs).await
+        Ok(engine.insert_jobs(At::Auto, &jobs).await?.into_vec())
     }
 
     /// Claims the next job, if one is ready. See [`Queue::claim_batch`].
@@ -398,7 +400,7 @@ pub(crate) fn new_job<'a>(
 }
 
 /// The one result of a call with one item.
-pub(crate) fn only<T>(results: Vec<T>) -> Result<T> {
+pub(crate) fn only<T>(results: Results<T>) -> Result<T> {
     results.into_iter().next().ok_or_else(|| {
         crate::Error::database("the engine broke its contract", "no result for an item")
     })

@@ -158,7 +158,7 @@ impl<E: Engine> Stream<E> {
         if events.is_empty() {
             return Ok(Vec::new());
         }
-        engine.append_events(At::Auto, &events).await
+        Ok(engine.append_events(At::Auto, &events).await?.into_vec())
     }
 
     /// Up to `limit` events with an offset greater than `offset`, ascending. Zero or a

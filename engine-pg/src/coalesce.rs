@@ -52,7 +52,10 @@ macro_rules! work {
                 items: &[Self],
             ) -> Result<Vec<$output>, Failed> {
                 let $items: Vec<_> = items.iter().map(Self::borrow).collect();
-                $run.await.map_err(failed)
+                $run.await
+                    .map(IntoIterator::into_iter)
+                    .map(Iterator::collect)
+                    .map_err(failed)
             }
         }
     };

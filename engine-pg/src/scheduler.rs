@@ -1,7 +1,9 @@
 //! Schedules in SQL.
 
 use alkstore::Result;
-use alkstore::engine::{Advance, Agenda, At, DueSchedule, NewSchedule, Schedules, Stamps, Topic};
+use alkstore::engine::{
+    Advance, Agenda, At, DueSchedule, NewSchedule, Results, Schedules, Stamps, Topic,
+};
 use sqlx::PgConnection;
 use sqlx::postgres::PgRow;
 
@@ -166,9 +168,9 @@ impl Schedules for Postgres {
         &self,
         at: At<'_, PgConnection>,
         steps: &[Advance<'_>],
-    ) -> Result<Vec<bool>> {
+    ) -> Result<Results<bool>> {
         if steps.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Results::new());
         }
         let inner = self.inner();
         let arguments = || {
@@ -180,7 +182,7 @@ impl Schedules for Postgres {
         let rows = inner
             .run(at, &inner.statements.schedule.advance, arguments)
             .await?;
-        let mut moved = vec![false; steps.len()];
+        let mut moved = Results::from_elem(false, steps.len());
         for row in &rows {
             let position: i64 = get(row, 0)?;
             let index = usize::try_from(position - 1).unwrap_or(usize::MAX);

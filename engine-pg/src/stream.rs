@@ -1,9 +1,9 @@
 //! Streams in SQL.
 
-use std::convert::identity;
+use std::pin::pin;
 
 use alkstore::engine::coalesce::{OwnedEvent, together};
-use alkstore::engine::{After, At, NewEvent, Streams, Topic};
+use alkstore::engine::{After, At, NewEvent, Results, Streams, Topic};
 use alkstore::{Result, StreamEvent};
 use sqlx::PgConnection;
 use sqlx::postgres::PgRow;
@@ -103,7 +103,7 @@ impl Streams for Postgres {
         &self,
         at: At<'_, PgConnection>,
         events: &[NewEvent<'_>],
-    ) -> Result<Vec<i64>> {
+    ) -> Result<Results<i64>> {
         let first = events.first().map_or("", |event| event.stream);
         let one_stream = events.iter().all(|event| event.stream == first);
         match at {
@@ -112,7 +112,7 @@ impl Streams for Postgres {
                 // that publish to it, and with nobody else.
                 let alone = self.append(At::Auto, events);
                 let items = || events.iter().map(OwnedEvent::from).collect();
-                together(self, first, events.len(), items, alone, identity).await
+                together(self, first, events.len(), items, pin!(alone), Results::from).await
             }
             at => self.append(at, events).await,
         }
@@ -199,9 +199,9 @@ impl Postgres {
         &self,
         at: At<'_, PgConnection>,
         events: &[NewEvent<'_>],
-    ) -> Result<Vec<i64>> {
+    ) -> Result<Results<i64>> {
         if events.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Results::new());
         }
         let inner = self.inner();
         let waking = Waking::new(

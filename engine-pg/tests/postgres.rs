@@ -13,6 +13,8 @@ mod cancel;
 mod claim;
 #[path = "postgres/coalesce.rs"]
 mod coalesce;
+#[path = "postgres/cost.rs"]
+mod cost;
 #[path = "postgres/listener.rs"]
 mod listener;
 #[path = "postgres/notify.rs"]
@@ -29,3 +31,5 @@ mod stream;
 mod support;
 #[path = "postgres/tx.rs"]
 mod tx;
+#[path = "postgres/wire.rs"]
+mod wire;

@@ -59,7 +59,7 @@ impl Wrote {
 }
 
 /// The results of a call whose items were all of one kind.
-pub(crate) fn all<T>(wrote: Vec<Wrote>, one: impl Fn(Wrote) -> Option<T>) -> Vec<T> {
+pub(crate) fn all<T, C: FromIterator<T>>(wrote: Vec<Wrote>, one: impl Fn(Wrote) -> Option<T>) -> C {
     wrote.into_iter().filter_map(one).collect()
 }
 

@@ -1,7 +1,9 @@
 //! Jobs.
 
+use std::pin::pin;
+
 use alkstore::engine::coalesce::{OwnedEnd, OwnedJob, OwnedRequest, together};
-use alkstore::engine::{At, ClaimEnd, ClaimId, ClaimRequest, NewJob, Queues, Topic};
+use alkstore::engine::{At, ClaimEnd, ClaimId, ClaimRequest, NewJob, Queues, Results, Topic};
 use alkstore::{Job, JobState, Result, Swept};
 use sqlx::SqliteConnection;
 
@@ -69,15 +71,15 @@ impl Queues for Sqlite {
         &self,
         at: At<'_, SqliteConnection>,
         jobs: &[NewJob<'_>],
-    ) -> Result<Vec<i64>> {
+    ) -> Result<Results<i64>> {
         const DOING: &str = "enqueueing";
         if jobs.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Results::new());
         }
         match at {
             At::Auto => {
                 let insert = |x: &mut Inline<'_>, now| ready(insert(x, now, jobs));
-                let touched = |_: &Vec<i64>, wake: &mut dyn FnMut(Topic<'_>)| {
+                let touched = |_: &Results<i64>, wake: &mut dyn FnMut(Topic<'_>)| {
                     queues(jobs).for_each(|queue| wake(Topic::queue(queue)));
                 };
                 let alone = self.inner().write(DOING, insert, touched);
@@ -86,7 +88,7 @@ impl Queues for Sqlite {
                     jobs.map(Write::Insert).collect()
                 };
                 let ids = |wrote| all(wrote, Wrote::number);
-                together(self, "", jobs.len(), items, alone, ids).await
+                together(self, "", jobs.len(), items, pin!(alone), ids).await
             }
             At::In(conn) => {
                 let insert = async |x: &mut Awaiting<'_>, now| insert(x, now, jobs).await;
@@ -111,20 +113,20 @@ impl Queues for Sqlite {
             requests.map(Write::Claim).collect()
         };
         let claimed = |wrote| all(wrote, Wrote::claimed);
-        together(self, "", requests.len(), items, alone, claimed).await
+        together(self, "", requests.len(), items, pin!(alone), claimed).await
     }
 
     async fn finish_claims(
         &self,
         at: At<'_, SqliteConnection>,
         ends: &[ClaimEnd<'_>],
-    ) -> Result<Vec<bool>> {
+    ) -> Result<Results<bool>> {
         const DOING: &str = "ending a claim";
         match (at, ends) {
-            (_, []) => Ok(Vec::new()),
+            (_, []) => Ok(Results::new()),
             (At::Auto, ends) => {
                 let finish = |x: &mut Inline<'_>, now| ready(finish(x, now, ends));
-                let touched = |landed: &Vec<bool>, wake: &mut dyn FnMut(Topic<'_>)| {
+                let touched = |landed: &Results<bool>, wake: &mut dyn FnMut(Topic<'_>)| {
                     let back = ends
                         .iter()
                         .zip(landed)
@@ -137,7 +139,7 @@ impl Queues for Sqlite {
                     ends.map(Write::End).collect()
                 };
                 let landed = |wrote| all(wrote, Wrote::landed);
-                together(self, "", ends.len(), items, alone, landed).await
+                together(self, "", ends.len(), items, pin!(alone), landed).await
             }
             // As one insert is.
             (At::In(conn), [end]) if !is_again(end) => {

@@ -1,7 +1,9 @@
 //! Schedules.
 
 use alkstore::Result;
-use alkstore::engine::{Advance, Agenda, At, DueSchedule, NewSchedule, Schedules, Stamps, Topic};
+use alkstore::engine::{
+    Advance, Agenda, At, DueSchedule, NewSchedule, Results, Schedules, Stamps, Topic,
+};
 use sqlx::SqliteConnection;
 
 use crate::Sqlite;
@@ -44,10 +46,10 @@ impl Schedules for Sqlite {
         &self,
         at: At<'_, SqliteConnection>,
         steps: &[Advance<'_>],
-    ) -> Result<Vec<bool>> {
+    ) -> Result<Results<bool>> {
         const DOING: &str = "advancing schedules";
         match at {
-            _ if steps.is_empty() => Ok(Vec::new()),
+            _ if steps.is_empty() => Ok(Results::new()),
             At::Auto => {
                 let advance = |x: &mut Inline<'_>, _| ready(advance(x, steps));
                 self.inner().write(DOING, advance, |_, _| {}).await
@@ -138,8 +140,8 @@ fn due(row: &Row<'_>) -> Answer<DueSchedule> {
     })
 }
 
-async fn advance<X: Exec>(x: &mut X, steps: &[Advance<'_>]) -> Answer<Vec<bool>> {
-    let mut moved = Vec::with_capacity(steps.len());
+async fn advance<X: Exec>(x: &mut X, steps: &[Advance<'_>]) -> Answer<Results<bool>> {
+    let mut moved = Results::with_capacity(steps.len());
     for step in steps {
         let values = [
             Value::Text(step.name),

@@ -1,9 +1,10 @@
 //! Streams of events.
 
+use std::pin::pin;
 use std::sync::LazyLock;
 
 use alkstore::engine::coalesce::{OwnedEvent, together};
-use alkstore::engine::{After, At, NewEvent, Streams, Topic};
+use alkstore::engine::{After, At, NewEvent, Results, Streams, Topic};
 use alkstore::{Result, StreamEvent};
 use sqlx::SqliteConnection;
 
@@ -17,13 +18,13 @@ impl Streams for Sqlite {
         &self,
         at: At<'_, SqliteConnection>,
         events: &[NewEvent<'_>],
-    ) -> Result<Vec<i64>> {
+    ) -> Result<Results<i64>> {
         const DOING: &str = "publishing";
         match (at, events) {
-            (_, []) => Ok(Vec::new()),
+            (_, []) => Ok(Results::new()),
             (At::Auto, events) => {
                 let append = |x: &mut Inline<'_>, now| ready(append(x, now, events));
-                let touched = |_: &Vec<i64>, wake: &mut dyn FnMut(Topic<'_>)| {
+                let touched = |_: &Results<i64>, wake: &mut dyn FnMut(Topic<'_>)| {
                     runs(events).for_each(|(stream, _)| wake(Topic::stream(stream)));
                 };
                 let alone = self.inner().write(DOING, append, touched);
@@ -32,7 +33,7 @@ impl Streams for Sqlite {
                     events.map(Write::Append).collect()
                 };
                 let offsets = |wrote| all(wrote, Wrote::number);
-                together(self, "", events.len(), items, alone, offsets).await
+                together(self, "", events.len(), items, pin!(alone), offsets).await
             }
             // One statement is whole by itself, and a stream without events is no trace.
             (At::In(conn), [_]) => {
@@ -195,8 +196,8 @@ pub(crate) async fn append<X: Exec>(
     x: &mut X,
     now: i64,
     events: &[NewEvent<'_>],
-) -> Answer<Vec<i64>> {
-    let mut offsets = Vec::with_capacity(events.len());
+) -> Answer<Results<i64>> {
+    let mut offsets = Results::with_capacity(events.len());
     for (name, run) in runs(events) {
         let Some((first, mut rest)) = run.split_first() else {
             continue;

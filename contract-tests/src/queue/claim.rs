@@ -254,7 +254,7 @@ pub(super) async fn an_engine_serves_requests_of_many_queues_at_once<H: Harness>
         end("work", here[2], 1, Outcome::Done),
     ];
     let landed = store.engine().finish_claims(At::Auto, &ends).await.unwrap();
-    assert_eq!(landed, [true, true, false, false, false, true, true]);
+    assert_eq!(landed[..], [true, true, false, false, false, true, true]);
     let left = jobs(&queue, &here).await.into_iter().flatten();
     let left: Vec<_> = left
         .map(|job| (job.id, job.state, job.last_error))
@@ -270,12 +270,8 @@ pub(super) async fn an_engine_serves_requests_of_many_queues_at_once<H: Harness>
         store.engine().claim_jobs(&[]).await.unwrap(),
         [[]; 0] as [[Job; 0]; 0]
     );
-    assert_eq!(
-        store.engine().finish_claims(At::Auto, &[]).await.unwrap(),
-        [false; 0]
-    );
-    assert_eq!(
-        store.engine().insert_jobs(At::Auto, &[]).await.unwrap(),
-        [0; 0]
-    );
+    let landed = store.engine().finish_claims(At::Auto, &[]).await;
+    assert!(landed.unwrap().is_empty());
+    let ids = store.engine().insert_jobs(At::Auto, &[]).await;
+    assert!(ids.unwrap().is_empty());
 }

@@ -1,7 +1,9 @@
 //! Schedules: each with the boundary at which it fires next.
 
 use alkstore::Result;
-use alkstore::engine::{Advance, Agenda, At, DueSchedule, NewSchedule, Schedules, Stamps, Topic};
+use alkstore::engine::{
+    Advance, Agenda, At, DueSchedule, NewSchedule, Results, Schedules, Stamps, Topic,
+};
 
 use super::database::Work;
 use super::{Fault, Reference, ReferenceConn};
@@ -33,7 +35,7 @@ impl Schedules for Reference {
         &self,
         at: At<'_, ReferenceConn>,
         steps: &[Advance<'_>],
-    ) -> Result<Vec<bool>> {
+    ) -> Result<Results<bool>> {
         self.write(at, |work| {
             steps
                 .iter()

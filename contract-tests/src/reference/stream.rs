@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use alkstore::engine::{After, At, NewEvent, Streams, Topic};
+use alkstore::engine::{After, At, NewEvent, Results, Streams, Topic};
 use alkstore::{Result, StreamEvent};
 
 use super::database::{State, Work};
@@ -22,8 +22,9 @@ impl Streams for Reference {
         &self,
         at: At<'_, ReferenceConn>,
         events: &[NewEvent<'_>],
-    ) -> Result<Vec<i64>> {
-        self.write(at, |work| work.append_events(events)).await
+    ) -> Result<Results<i64>> {
+        let offsets = self.write(at, |work| work.append_events(events)).await;
+        offsets.map(Results::from)
     }
 
     async fn read_events(

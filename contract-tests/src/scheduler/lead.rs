@@ -121,27 +121,21 @@ pub(super) async fn a_step_from_another_boundary_is_refused<H: Harness>(h: &H) {
         .advance_schedules(At::Auto, &steps)
         .await
         .unwrap();
-    assert_eq!(moved, [true, false, false, false]);
+    assert_eq!(moved[..], [true, false, false, false]);
     let again = store
         .engine()
         .advance_schedules(At::Auto, &steps[..1])
         .await
         .unwrap();
-    assert_eq!(again, [false]);
+    assert_eq!(again[..], [false]);
     assert_eq!(
         schedule(&store, "tick", "@every 1h").await.next_at,
         from + 3600
     );
     assert_eq!(schedule(&store, "tock", "@every 1h").await.next_at, other);
     assert!(!store.unschedule("gone").await.unwrap());
-    assert_eq!(
-        store
-            .engine()
-            .advance_schedules(At::Auto, &[])
-            .await
-            .unwrap(),
-        [false; 0]
-    );
+    let moved = store.engine().advance_schedules(At::Auto, &[]).await;
+    assert!(moved.unwrap().is_empty());
 }
 
 /// What a runner sees are the schedules that are due, the most overdue first, up to its

@@ -16,6 +16,7 @@ mod serve;
 mod tests;
 
 use std::fmt;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,7 @@ const PROBE: u32 = 16;
 /// An item of a call that can be done together with others, on the engine `E`.
 ///
 /// ```
+/// use std::pin::pin;
 /// use std::sync::Arc;
 /// use std::time::Instant;
 /// use alkstore::Result;
@@ -91,7 +93,7 @@ const PROBE: u32 = 16;
 ///             Ok(*total)
 ///         };
 ///         let items = || vec![Add(amount)];
-///         together(self, "", 1, items, alone, |totals| totals[0]).await
+///         together(self, "", 1, items, pin!(alone), |totals| totals[0]).await
 ///     }
 /// }
 ///
@@ -156,7 +158,7 @@ pub async fn together<E, W, T>(
     lane: &str,
     count: usize,
     items: impl FnOnce() -> Vec<W> + Send,
-    alone: impl Future<Output = Result<T>> + Send,
+    alone: Pin<&mut (impl Future<Output = Result<T>> + Send)>,
     result: impl FnOnce(Vec<W::Output>) -> T + Send,
 ) -> Result<T>
 where
@@ -171,12 +173,9 @@ where
         Place::First(holder) => {
             let probes = W::INLINE && W::lanes(engine).calls.probe();
             let turn = Turn::<E, W>::new(engine, lane, holder);
-            let alone = async {
-                if probes {
-                    tokio::task::yield_now().await;
-                }
-                alone.await
-            };
+            if probes {
+                turn.holder.watch(pin!(tokio::task::yield_now())).await;
+            }
             return turn.holder.watch(alone).await;
         }
     };

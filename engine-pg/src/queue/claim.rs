@@ -8,7 +8,7 @@ use sqlx::postgres::PgRow;
 
 use crate::Postgres;
 use crate::backend::Statement;
-use crate::queue::{LIVE, bury, get, job};
+use crate::queue::{LIVE, NEAR_QUEUE, OF_QUEUE, bury, get, job};
 use crate::schema::{NOW, sum};
 
 /// Claims the jobs at the head of queue `$2`, as many as the last of `$4`, for the workers
@@ -19,22 +19,23 @@ use crate::schema::{NOW, sum};
 ///
 /// The pick goes down the priorities that pending jobs have, one look into the index for each,
 /// and takes the head of each level: jobs that are not ready stand in nobody's way. It is made
-/// once, into an array. Under another plan a subquery could be run, and lock, once per row.
+/// once, into an array. A queue whose number in the indexes is the same adds a look or a sweep
+/// that finds nothing. Under another plan a subquery could be run, and lock, once per row.
 pub(super) fn claim(schema: &str) -> Statement {
     let now = "(SELECT now FROM clock)";
     let deadline = sum(now, "visibility_timeout_s");
-    let pending = format!("{schema}.jobs WHERE queue = $2 AND claim_expires_at IS NULL");
+    let pending = format!("{schema}.jobs WHERE {NEAR_QUEUE} AND claim_expires_at IS NULL");
     let text = format!(
         "WITH RECURSIVE clock AS MATERIALIZED (SELECT {NOW} AS now),
          overdue AS MATERIALIZED (
              SELECT FROM clock WHERE $5 AND (
                  EXISTS (
                      SELECT FROM {schema}.jobs
-                     WHERE queue = $2 AND claim_expires_at IS NOT NULL
+                     WHERE {NEAR_QUEUE} AND claim_expires_at IS NOT NULL
                          AND claim_expires_at < {now}
                  ) OR EXISTS (
                      SELECT FROM {schema}.jobs
-                     WHERE queue = $2 AND expires_at IS NOT NULL AND expires_at <= {now}
+                     WHERE {NEAR_QUEUE} AND expires_at IS NOT NULL AND expires_at <= {now}
                  )
              )
          ),
@@ -52,7 +53,7 @@ pub(super) fn claim(schema: &str) -> Statement {
          picked AS MATERIALIZED (
              SELECT head.* FROM levels CROSS JOIN LATERAL (
                  SELECT id, priority, run_at FROM {pending}
-                     AND priority = levels.level AND run_at <= {now}
+                     AND queue = $2 AND priority = levels.level AND run_at <= {now}
                      AND (expires_at IS NULL OR expires_at > {now})
                  ORDER BY run_at, id
                  LIMIT ($4::bigint[])[cardinality($4)]
@@ -68,7 +69,9 @@ pub(super) fn claim(schema: &str) -> Statement {
                  claim_expires_at = {deadline}
              FROM unnest(ARRAY(SELECT id FROM picked ORDER BY priority DESC, run_at, id))
                  WITH ORDINALITY AS pick (picked_id, ordinal)
-             WHERE id = picked_id
+             -- The second condition is what no plan passes by: with the first alone, one that was
+             -- made while the table was empty reads all of it.
+             WHERE id = picked_id AND id = ANY (ARRAY(SELECT id FROM picked))
              RETURNING {LIVE}
          )
          SELECT claimed.* FROM (SELECT) AS always LEFT JOIN claimed ON true
@@ -86,14 +89,14 @@ pub(super) fn sweep(schema: &str) -> Statement {
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
          expired AS MATERIALIZED (
              SELECT id FROM {schema}.jobs
-             WHERE queue = $2 AND expires_at IS NOT NULL AND expires_at <= {now}
+             WHERE {OF_QUEUE} AND expires_at IS NOT NULL AND expires_at <= {now}
              ORDER BY expires_at, id
              LIMIT {MOST_SWEPT_PER_CLAIM}
              FOR UPDATE SKIP LOCKED
          ),
          lapsed AS MATERIALIZED (
              SELECT id, attempts >= max_attempts AS spent FROM {schema}.jobs
-             WHERE queue = $2 AND claim_expires_at IS NOT NULL AND claim_expires_at < {now}
+             WHERE {OF_QUEUE} AND claim_expires_at IS NOT NULL AND claim_expires_at < {now}
                  AND (expires_at IS NULL OR expires_at > {now})
              ORDER BY claim_expires_at, id
              LIMIT {MOST_SWEPT_PER_CLAIM}
@@ -126,7 +129,7 @@ pub(super) fn sweep_all(schema: &str) -> Statement {
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
          doomed (id, last_error) AS MATERIALIZED (
              SELECT id, '{EXPIRED}' FROM {schema}.jobs
-             WHERE queue = $2 AND expires_at IS NOT NULL AND expires_at <= {now}
+             WHERE {OF_QUEUE} AND expires_at IS NOT NULL AND expires_at <= {now}
              ORDER BY expires_at, id
              FOR UPDATE SKIP LOCKED
          ),

@@ -1,7 +1,7 @@
 //! The ends of claims.
 
 use alkstore::Result;
-use alkstore::engine::{At, ClaimEnd, ClaimId, Outcome, Topic};
+use alkstore::engine::{At, ClaimEnd, ClaimId, Outcome, Results, Topic};
 use sqlx::PgConnection;
 
 use crate::Postgres;
@@ -22,6 +22,9 @@ pub(super) fn ack(schema: &str) -> Statement {
 }
 
 /// Claims by id `$2`, queue `$3` and attempts `$4`, all done. Returns as [`finish`] does.
+///
+/// Here and there the ids are a condition of their own: a join alone, planned while the table
+/// was empty, reads all of it.
 pub(super) fn ack_all(schema: &str) -> Statement {
     let holds = holds("(SELECT now FROM clock)");
     let text = format!(
@@ -32,7 +35,7 @@ pub(super) fn ack_all(schema: &str) -> Statement {
                  WITH ORDINALITY AS given (id, queue, attempt, ordinal)
              JOIN {schema}.jobs ON jobs.id = given.id AND jobs.queue = given.queue
                  AND jobs.attempts = given.attempt
-             WHERE {holds}
+             WHERE jobs.id = ANY ($2) AND {holds}
              ORDER BY jobs.id
              FOR UPDATE OF jobs
          ),
@@ -69,7 +72,7 @@ pub(super) fn finish(schema: &str, channel: &str) -> Statement {
              )
              JOIN {schema}.jobs ON jobs.id = given.id AND jobs.queue = given.queue
                  AND jobs.attempts = given.attempt
-             WHERE {holds}
+             WHERE jobs.id = ANY ($2) AND {holds}
              ORDER BY jobs.id
              FOR UPDATE OF jobs
          ),
@@ -87,7 +90,9 @@ pub(super) fn finish(schema: &str, channel: &str) -> Statement {
          again AS (
              UPDATE {schema}.jobs SET run_at = {run_at}, last_error = error,
                  worker_id = NULL, claim_expires_at = NULL
-             FROM landed WHERE jobs.id = landed.id AND outcome = 'again'
+             FROM landed
+             WHERE jobs.id = landed.id AND outcome = 'again'
+                 AND jobs.id = ANY (ARRAY(SELECT id FROM landed))
          )
          SELECT ordinal, {wake} FROM landed"
     );
@@ -114,16 +119,16 @@ impl Postgres {
         &self,
         at: At<'_, PgConnection>,
         ends: &[ClaimEnd<'_>],
-    ) -> Result<Vec<bool>> {
+    ) -> Result<Results<bool>> {
         match ends {
-            [] => return Ok(Vec::new()),
+            [] => return Ok(Results::new()),
             [
                 ClaimEnd {
                     claim,
                     outcome: Outcome::Done,
                 },
             ] => {
-                return Ok(vec![self.ack(at, claim).await?]);
+                return Ok(Results::from([self.ack(at, claim).await?]));
             }
             _ => {}
         }
@@ -167,7 +172,7 @@ impl Postgres {
             &statements.finish
         };
         let rows = inner.run(at, statement, arguments).await?;
-        let mut landed = vec![false; ends.len()];
+        let mut landed = Results::from_elem(false, ends.len());
         for row in &rows {
             let position: i64 = get(row, 0)?;
             let index = usize::try_from(position - 1).unwrap_or(usize::MAX);

@@ -1,9 +1,10 @@
 -- Names are compared byte by byte: an index that follows a language's rules breaks when the
 -- operating system's change, and sorts what nobody reads.
 
--- Live jobs. A job without a claim's deadline is pending.
+-- Live jobs. A job without a claim's deadline is pending. A batch draws one id for a thousand
+-- jobs, hence the step: the ids up to the next one that can be drawn are the batch's.
 CREATE TABLE {schema}.jobs (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id bigint GENERATED ALWAYS AS IDENTITY (INCREMENT BY 1000) PRIMARY KEY,
     priority bigint NOT NULL,
     run_at bigint NOT NULL,
     attempts bigint NOT NULL DEFAULT 0,
@@ -20,12 +21,14 @@ CREATE TABLE {schema}.jobs (
     last_error text COLLATE "C",
     payload bytea NOT NULL
 );
--- What a claim walks, in its order.
-CREATE INDEX jobs_pending ON {schema}.jobs (queue, priority DESC, run_at, id)
+-- What a claim walks, in its order. A number stands for the queue: it is compared faster than a
+-- name, and the columns behind it are found faster.
+CREATE INDEX jobs_pending
+    ON {schema}.jobs (hashtextextended(queue, 0), priority DESC, run_at, id)
     WHERE claim_expires_at IS NULL;
-CREATE INDEX jobs_claimed ON {schema}.jobs (queue, claim_expires_at, id)
+CREATE INDEX jobs_claimed ON {schema}.jobs (hashtextextended(queue, 0), claim_expires_at, id)
     WHERE claim_expires_at IS NOT NULL;
-CREATE INDEX jobs_expiring ON {schema}.jobs (queue, expires_at, id)
+CREATE INDEX jobs_expiring ON {schema}.jobs (hashtextextended(queue, 0), expires_at, id)
     WHERE expires_at IS NOT NULL;
 
 -- Dead jobs, out of the way of the live ones.

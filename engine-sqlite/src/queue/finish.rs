@@ -1,6 +1,6 @@
 //! The ends of claims.
 
-use alkstore::engine::{ClaimEnd, Outcome, Topic};
+use alkstore::engine::{ClaimEnd, Outcome, Results, Topic};
 
 use super::held;
 use crate::error::Answer;
@@ -23,8 +23,8 @@ pub(crate) async fn finish<X: Exec>(
     x: &mut X,
     now: i64,
     ends: &[ClaimEnd<'_>],
-) -> Answer<Vec<bool>> {
-    let mut landed = Vec::with_capacity(ends.len());
+) -> Answer<Results<bool>> {
+    let mut landed = Results::with_capacity(ends.len());
     for end in ends {
         let [id, queue, attempt, at] = held(&end.claim, now);
         let done = match end.outcome {

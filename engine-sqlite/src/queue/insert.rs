@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use alkstore::engine::NewJob;
+use alkstore::engine::{NewJob, Results};
 
 use crate::error::Answer;
 use crate::exec::{CHUNKS, Exec, Value, chunk, chunked};
@@ -31,8 +31,12 @@ static INSERT_MORE: LazyLock<[String; CHUNKS.len()]> = LazyLock::new(|| {
 });
 
 /// Inserts jobs.
-pub(crate) async fn insert<X: Exec>(x: &mut X, now: i64, jobs: &[NewJob<'_>]) -> Answer<Vec<i64>> {
-    let mut ids = Vec::with_capacity(jobs.len());
+pub(crate) async fn insert<X: Exec>(
+    x: &mut X,
+    now: i64,
+    jobs: &[NewJob<'_>],
+) -> Answer<Results<i64>> {
+    let mut ids = Results::with_capacity(jobs.len());
     let Some((first, mut rest)) = jobs.split_first() else {
         return Ok(ids);
     };

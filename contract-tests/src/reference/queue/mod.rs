@@ -4,7 +4,9 @@ mod claim;
 mod handle;
 mod sweep;
 
-use alkstore::engine::{At, ClaimEnd, ClaimId, ClaimRequest, NewJob, Queues, Ready, Stamps, Topic};
+use alkstore::engine::{
+    At, ClaimEnd, ClaimId, ClaimRequest, NewJob, Queues, Ready, Results, Stamps, Topic,
+};
 use alkstore::{Job, JobState, Result, Swept};
 
 use super::database::Work;
@@ -16,8 +18,9 @@ impl Queues for Reference {
         &self,
         at: At<'_, ReferenceConn>,
         jobs: &[NewJob<'_>],
-    ) -> Result<Vec<i64>> {
-        self.write(at, |work| work.insert_jobs(jobs)).await
+    ) -> Result<Results<i64>> {
+        let ids = self.write(at, |work| work.insert_jobs(jobs)).await;
+        ids.map(Results::from)
     }
 
     async fn claim_jobs(&self, requests: &[ClaimRequest<'_>]) -> Result<Vec<Vec<Job>>> {
@@ -31,20 +34,20 @@ impl Queues for Reference {
         &self,
         at: At<'_, ReferenceConn>,
         ends: &[ClaimEnd<'_>],
-    ) -> Result<Vec<bool>> {
+    ) -> Result<Results<bool>> {
         let in_tx = matches!(at, At::In(_));
         if in_tx && self.database.fault == Some(Fault::AckTxLandsAtOnce) {
             let mut committed = self.database.committed();
             ends.iter()
                 .for_each(|end| drop(committed.jobs.remove(&end.claim.id)));
         }
-        self.write(at, |work| {
+        let landed = self.write(at, |work| {
             if in_tx && work.rules.breaks(Fault::AckTxIgnoresDeadline) {
                 work.rules.fault = Some(Fault::LapsedHandleActs);
             }
             work.finish_claims(ends)
-        })
-        .await
+        });
+        landed.await.map(Results::from)
     }
 
     async fn extend_claim(&self, claim: &ClaimId<'_>, extend: i64) -> Result<bool> {

@@ -1,7 +1,7 @@
 //! Whether who is on a lane is still at work.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -30,8 +30,10 @@ impl Wake for Pulse {
 }
 
 impl Pulse {
-    pub(super) async fn watch<T>(self: &Arc<Self>, work: impl Future<Output = T>) -> T {
-        let mut work = pin!(work);
+    pub(super) async fn watch<T>(
+        self: &Arc<Self>,
+        mut work: Pin<&mut impl Future<Output = T>>,
+    ) -> T {
         let waker = Waker::from(Arc::clone(self));
         poll_fn(|cx| {
             self.waker.register(cx.waker());

@@ -1,5 +1,6 @@
 //! Calls together come to what the same calls come to one by one.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -65,7 +66,7 @@ impl<const INLINE: bool> Ledger<INLINE> {
             }
         };
         let items = || entries.to_vec();
-        together(self, "", entries.len(), items, alone, |places| places).await
+        together(self, "", entries.len(), items, pin!(alone), |places| places).await
     }
 }
 
@@ -264,7 +265,7 @@ impl Free {
             tokio::task::yield_now().await;
             Ok(())
         };
-        together(self, "", 1, || vec![()], alone, drop).await
+        together(self, "", 1, || vec![()], pin!(alone), drop).await
     }
 }
 
