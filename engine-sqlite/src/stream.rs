@@ -134,13 +134,21 @@ impl Streams for Sqlite {
     }
 }
 
+/// What a stream's places are above: see the schema.
+macro_rules! base {
+    () => {
+        "(SELECT id << 40 FROM __alkstore_streams WHERE name = ?1)"
+    };
+}
 /// How far a stream has come: its last event says it, or the head once that was trimmed.
 macro_rules! head {
     () => {
-        "max(s.head, coalesce((SELECT max(e.\"offset\") FROM __alkstore_events e
-                               WHERE e.stream = s.id), 0))"
+        "max(s.head, coalesce((SELECT max(e.place) FROM __alkstore_events e
+             WHERE e.place > (s.id << 40) AND e.place < ((s.id + 1) << 40)) & 1099511627775, 0))"
     };
 }
+/// The greatest offset; also what takes one out of a place.
+const MOST: i64 = (1 << 40) - 1;
 /// The last offset that a stream gave.
 pub(crate) const HEAD: &str = concat!(
     "SELECT ",
@@ -148,36 +156,39 @@ pub(crate) const HEAD: &str = concat!(
     " FROM __alkstore_streams s WHERE s.name = ?1"
 );
 
-/// Appends an event, and says to which stream and where; nothing where there is no such stream
-/// yet, since its id is missing then.
+/// Appends an event; nothing where there is no such stream yet, since no event is at place 0.
 const APPEND_FIRST: &str = concat!(
-    "INSERT OR IGNORE INTO __alkstore_events (stream, \"offset\", created_at, key, payload)
-     VALUES ((SELECT id FROM __alkstore_streams WHERE name = ?1),
-             (SELECT ",
+    "INSERT OR IGNORE INTO __alkstore_events (place, created_at, key, payload)
+     VALUES (coalesce((SELECT (s.id << 40) + ",
     head!(),
-    " + 1 FROM __alkstore_streams s WHERE s.name = ?1),
-             ?2, ?3, ?4)
-     RETURNING stream, \"offset\""
+    " + 1 FROM __alkstore_streams s WHERE s.name = ?1), 0), ?2, ?3, ?4)"
 );
 /// Appends those that come after it.
 static APPEND_MORE: LazyLock<[String; CHUNKS.len()]> = LazyLock::new(|| {
-    let head =
-        "INSERT INTO __alkstore_events (stream, created_at, \"offset\", key, payload) VALUES ";
-    // Numbered: the first three values are shared by all rows.
-    let row = |row: usize| format!("(?1, ?2, ?3 + {row}, ?{}, ?{})", 2 * row + 4, 2 * row + 5);
+    let head = "INSERT INTO __alkstore_events (place, created_at, key, payload) VALUES ";
+    // Numbered: the first two values are shared by all rows.
+    let row = |row: usize| format!("(?1 + {row}, ?2, ?{}, ?{})", 2 * row + 3, 2 * row + 4);
     chunked(head, row, "")
 });
 const CREATE: &str = "INSERT INTO __alkstore_streams (name) VALUES (?1) ON CONFLICT DO NOTHING";
-const AFTER_OFFSET: &str = "SELECT e.\"offset\", e.key, e.payload, e.created_at
-     FROM __alkstore_events e
-     WHERE e.stream = (SELECT id FROM __alkstore_streams WHERE name = ?1) AND e.\"offset\" > ?2
-     ORDER BY e.\"offset\" LIMIT ?3";
-const AFTER_SAVED: &str = "SELECT e.\"offset\", e.key, e.payload, e.created_at
-     FROM __alkstore_events e
-     WHERE e.stream = (SELECT id FROM __alkstore_streams WHERE name = ?1)
-       AND e.\"offset\" > coalesce(
-           (SELECT \"offset\" FROM __alkstore_offsets WHERE stream = ?1 AND consumer = ?2), 0)
-     ORDER BY e.\"offset\" LIMIT ?3";
+macro_rules! after {
+    ($offset:literal) => {
+        concat!(
+            "SELECT e.place & 1099511627775, e.key, e.payload, e.created_at
+             FROM __alkstore_events e WHERE e.place > ",
+            base!(),
+            " + max(",
+            $offset,
+            ", 0) AND e.place <= ",
+            base!(),
+            " + 1099511627775 ORDER BY e.place LIMIT ?3"
+        )
+    };
+}
+const AFTER_OFFSET: &str = after!("?2");
+const AFTER_SAVED: &str = after!(
+    "coalesce((SELECT \"offset\" FROM __alkstore_offsets WHERE stream = ?1 AND consumer = ?2), 0)"
+);
 const SAVE: &str = "INSERT INTO __alkstore_offsets (stream, consumer, \"offset\")
      VALUES (?1, ?2, ?3)
      ON CONFLICT (stream, consumer) DO UPDATE SET \"offset\" = excluded.\"offset\"
@@ -189,8 +200,13 @@ const KEEP_HEAD: &str = concat!(
     head!(),
     " WHERE s.name = ?1"
 );
-const TRIM: &str = "DELETE FROM __alkstore_events
-     WHERE stream = (SELECT id FROM __alkstore_streams WHERE name = ?1) AND \"offset\" <= ?2";
+const TRIM: &str = concat!(
+    "DELETE FROM __alkstore_events WHERE place > ",
+    base!(),
+    " AND place <= ",
+    base!(),
+    " + min(?2, 1099511627775)"
+);
 
 pub(crate) async fn append<X: Exec>(
     x: &mut X,
@@ -202,19 +218,22 @@ pub(crate) async fn append<X: Exec>(
         let Some((first, mut rest)) = run.split_first() else {
             continue;
         };
-        let (stream, mut offset) = append_first(x, now, name, first).await?;
-        offsets.push(offset);
+        let mut place = append_first(x, now, name, first).await?;
+        offsets.push(place & MOST);
+        if MOST - (place & MOST) <= i64::try_from(rest.len()).unwrap_or(i64::MAX) {
+            return Err(Failure::internal("the stream has given all its offsets"));
+        }
         while !rest.is_empty() {
             let (sql, size) = chunk(&APPEND_MORE, rest.len());
             let (these, later) = rest.split_at(size);
-            let mut values = vec![Value::Int(stream), Value::Int(now), Value::Int(offset + 1)];
+            let mut values = vec![Value::Int(place + 1), Value::Int(now)];
             for event in these {
                 values.extend([Value::maybe_text(event.key), Value::Blob(event.payload)]);
             }
             x.execute(sql, &values).await?;
             for _ in these {
-                offset += 1;
-                offsets.push(offset);
+                place += 1;
+                offsets.push(place & MOST);
             }
             rest = later;
         }
@@ -222,27 +241,30 @@ pub(crate) async fn append<X: Exec>(
     Ok(offsets)
 }
 
-/// Appends one event to a stream that need not be there yet, and returns both their numbers.
+/// Appends one event to a stream that need not be there yet, and returns its place.
 async fn append_first<X: Exec>(
     x: &mut X,
     now: i64,
     name: &str,
     event: &NewEvent<'_>,
-) -> Answer<(i64, i64)> {
+) -> Answer<i64> {
     let values = [
         Value::Text(name),
         Value::Int(now),
         Value::maybe_text(event.key),
         Value::Blob(event.payload),
     ];
-    let place = |row: &crate::exec::Row<'_>| Ok((row.int(0)?, row.int(1)?));
-    let mut placed = x.rows(APPEND_FIRST, &values, place).await?;
-    if placed.is_empty() {
+    let mut placed = x.execute(APPEND_FIRST, &values).await?;
+    if placed.changes == 0 {
         x.execute(CREATE, &[Value::Text(name)]).await?;
-        placed = x.rows(APPEND_FIRST, &values, place).await?;
+        placed = x.execute(APPEND_FIRST, &values).await?;
     }
-    let place = placed.first().copied();
-    place.ok_or_else(|| Failure::internal("an event got no offset"))
+    if placed.changes == 0 {
+        return Err(Failure::internal(
+            "the database has as many streams as it can",
+        ));
+    }
+    Ok(placed.last_id)
 }
 
 /// The events in runs of one stream.
@@ -273,4 +295,105 @@ async fn read<X: Exec>(
         })
     };
     x.rows(sql, &values, event).await
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::place::{Place, Role};
+    use crate::schema;
+
+    const EVENTS: i64 = 20_000;
+
+    fn database() -> rusqlite::Connection {
+        let place = Place::parse(":memory:").expect("a place");
+        let mut connection = place.connect(Role::Writer).expect("it opens");
+        schema::bring_up(&mut connection).expect("the schema");
+        connection
+    }
+
+    fn event(stream: &str) -> NewEvent<'_> {
+        NewEvent {
+            stream,
+            key: None,
+            payload: b"1",
+        }
+    }
+
+    #[test]
+    fn what_stands_around_costs_nothing() {
+        let connection = &mut database();
+        for stream in ["before", "here", "behind"] {
+            let events = vec![event(stream); usize::try_from(EVENTS).expect("few")];
+            ready(append(&mut Inline(connection), 0, &events)).expect("appended");
+        }
+        connection.execute_batch("ANALYZE").expect("analyzed");
+        let x = &mut Inline(connection);
+        let offsets = ready(append(x, 0, &[event("here")])).expect("appended");
+        assert_eq!(offsets[..], [EVENTS + 1]);
+        for after in [After::Offset(EVENTS / 2), After::SavedBy("nobody")] {
+            let read = ready(read(x, "here", after, 10)).expect("read");
+            assert_eq!(read.len(), 10);
+        }
+        for sql in [APPEND_FIRST, AFTER_OFFSET, AFTER_SAVED] {
+            let statement = connection.prepare_cached(sql).expect("it is cached");
+            let steps = statement.get_status(StatementStatus::VmStep);
+            let scanned = statement.get_status(StatementStatus::FullscanStep);
+            assert!(
+                steps < 600 && scanned == 0,
+                "{steps} steps, {scanned} scanned: {sql}"
+            );
+        }
+    }
+
+    #[test]
+    fn offsets_of_any_size_stay_within_their_stream() {
+        let connection = &mut database();
+        let x = &mut Inline(connection);
+        for stream in ["before", "here", "behind"] {
+            ready(append(x, 0, &[event(stream)])).expect("appended");
+        }
+        for (offset, found) in [
+            (i64::MIN, 1),
+            (-1, 1),
+            (0, 1),
+            (1, 0),
+            (MOST, 0),
+            (i64::MAX, 0),
+        ] {
+            let read = ready(read(x, "here", After::Offset(offset), i64::MAX)).expect("read");
+            assert_eq!(read.len(), found, "after {offset}");
+        }
+        for (horizon, gone) in [(i64::MIN, 0), (0, 0), (i64::MAX, 1)] {
+            let values = [Value::Text("here"), Value::Int(horizon)];
+            let trimmed = ready(x.execute(TRIM, &values)).expect("trimmed");
+            assert_eq!(trimmed.changes, gone, "up to {horizon}");
+        }
+        let left = ready(read(x, "behind", After::Offset(0), 9)).expect("read");
+        assert_eq!(left.len(), 1);
+    }
+
+    #[test]
+    fn a_stream_that_has_given_all_its_offsets_says_so() {
+        let connection = &mut database();
+        ready(append(&mut Inline(connection), 0, &[event("old")])).expect("appended");
+        let near = format!("UPDATE __alkstore_streams SET head = {}", MOST - 2);
+        connection.execute_batch(&near).expect("far on");
+        let x = &mut Inline(connection);
+        let last = ready(append(x, 0, &[event("old")])).expect("one is left");
+        assert_eq!(last[..], [MOST - 1]);
+        ready(append(x, 0, &[event("old")])).expect_err("none is left");
+    }
+
+    #[test]
+    fn a_database_with_too_many_streams_says_so() {
+        let connection = &mut database();
+        let full = "INSERT INTO __alkstore_streams (id, name) VALUES ((1 << 23) - 1, 'last')";
+        connection.execute_batch(full).expect("many");
+        let x = &mut Inline(connection);
+        ready(append(x, 0, &[event("last")])).expect("appended");
+        ready(append(x, 0, &[event("one more")])).expect_err("too many");
+    }
 }

@@ -75,14 +75,14 @@ CREATE TABLE __alkstore_streams (
     name TEXT NOT NULL UNIQUE,
     head INTEGER NOT NULL DEFAULT 0
 );
+-- A place is the stream's id, times 2^40, plus the event's offset: one number to find both by, and
+-- room for an event of some size within its page.
 CREATE TABLE __alkstore_events (
-    stream INTEGER NOT NULL,
-    "offset" INTEGER NOT NULL,
-    key TEXT,
+    place INTEGER PRIMARY KEY CHECK (place > 0),
     created_at INTEGER NOT NULL,
-    payload BLOB NOT NULL,
-    PRIMARY KEY (stream, "offset")
-) WITHOUT ROWID;
+    key TEXT,
+    payload BLOB NOT NULL
+);
 CREATE TABLE __alkstore_offsets (
     stream TEXT NOT NULL,
     consumer TEXT NOT NULL,
