@@ -21,9 +21,6 @@ const CAN: &[Workload] = &[
     Workload::ClaimWithReadyBehind,
 ];
 
-/// How many jobs a worker fetches at once; by default only ten.
-const FETCHED: usize = 100;
-
 /// How many jobs the handler has seen.
 type Seen = Arc<AtomicUsize>;
 

@@ -9,7 +9,7 @@ use peer_harness::{Answer, Caller, PAYLOAD, Peer, Workload, until_done};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 
-use crate::{CAN, FETCHED, Seen, VERSION, handle};
+use crate::{CAN, Seen, VERSION, handle};
 
 pub(crate) struct Apalis(PgPool);
 
@@ -40,9 +40,7 @@ impl Peer for Apalis {
     async fn drain(&self, jobs: usize, tasks: usize) -> Answer<Duration> {
         let storage = PostgresStorage::<String>::new(&self.0);
         // The queue is named after the payload's type unless told otherwise.
-        let config = Config::default()
-            .queue(std::any::type_name::<String>())
-            .batch_size(FETCHED);
+        let config = Config::default().queue(std::any::type_name::<String>());
         let seen = Seen::default();
         let worker = WorkerBuilder::new("worker")
             .backend(storage.with_config(config))

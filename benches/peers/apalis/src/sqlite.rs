@@ -9,7 +9,7 @@ use peer_harness::{Answer, Caller, PAYLOAD, Peer, Workload, until_done};
 use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
-use crate::{CAN, FETCHED, Seen, VERSION, handle};
+use crate::{CAN, Seen, VERSION, handle};
 
 pub(crate) struct Apalis(SqlitePool);
 
@@ -47,9 +47,7 @@ impl Peer for Apalis {
     async fn drain(&self, jobs: usize, tasks: usize) -> Answer<Duration> {
         let storage = SqliteStorage::<String>::new(&self.0);
         // The queue is named after the payload's type unless told otherwise.
-        let config = Config::default()
-            .queue(std::any::type_name::<String>())
-            .batch_size(FETCHED);
+        let config = Config::default().queue(std::any::type_name::<String>());
         let seen = Seen::default();
         let worker = WorkerBuilder::new("worker")
             .backend(storage.with_config(config))

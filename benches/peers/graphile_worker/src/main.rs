@@ -7,17 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use graphile_worker::{
-    IntoTaskHandlerResult, JobSpec, LocalQueueConfig, TaskHandler, WorkerContext, WorkerOptions,
-    WorkerUtils,
+    IntoTaskHandlerResult, JobSpec, TaskHandler, WorkerContext, WorkerOptions, WorkerUtils,
 };
 use peer_harness::{Answer, Arguments, Caller, PAYLOAD, Peer, Workload, until_done};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
-
-/// How long a job that is done waits for others, to be marked in one commit with them: the least
-/// that its documentation recommends. By default each has a commit of its own.
-const TOGETHER: Duration = Duration::from_millis(1);
 
 /// How many jobs the handler has seen.
 #[derive(Debug, Clone, Default)]
@@ -101,9 +96,6 @@ impl Peer for Graphile {
         let worker = self
             .options()
             .concurrency(tasks)
-            // By default it takes one job at a time; so it takes a hundred.
-            .local_queue(LocalQueueConfig::default())
-            .complete_job_batch_delay(TOGETHER)
             .add_extension(seen.clone())
             .init()
             .await?;
