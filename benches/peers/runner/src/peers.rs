@@ -108,7 +108,15 @@ impl Peer {
     pub(crate) fn build(folder: &Path, known: &'static Known) -> Answer<Self> {
         let manifest = folder.join(known.package).join("Cargo.toml");
         // Cargo says itself where the binary is: the target folder may be anywhere.
-        let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        // What cargo says of this package would make it build others anew that look at it.
+        for (name, _) in std::env::vars_os() {
+            let of_package = name.to_string_lossy().starts_with("CARGO_PKG_");
+            if of_package || name == "CARGO_MANIFEST_DIR" || name == "CARGO_MANIFEST_PATH" {
+                cargo.env_remove(name);
+            }
+        }
+        let output = cargo
             .args(["build", "--release", "--locked", "--message-format"])
             .args(["json-render-diagnostics", "--manifest-path"])
             .arg(manifest)
