@@ -1,6 +1,10 @@
 //! What a store costs around its engine, counted: allocations of a call, memory of a receiver.
 
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::expect_used,
+    reason = "a test that cannot start says why and ends"
+)]
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
