@@ -10,7 +10,7 @@ use alkstore::engine::coalesce::{Failed, Lanes};
 use alkstore::{Error, Result};
 use rusqlite::Connection;
 use sqlx::{SqliteConnection, SqlitePool};
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard, OwnedMutexGuard, Semaphore, SemaphorePermit};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, OwnedMutexGuard};
 use tokio::task::coop::consume_budget;
 use tokio::time::timeout;
 
@@ -19,7 +19,8 @@ use crate::coalesce::{Write, Wrote};
 use crate::error::{Answer, Busy, Failure};
 use crate::exec::{Awaiting, Inline};
 use crate::notify::Hearing;
-use crate::place::{Place, Role};
+use crate::place::Place;
+use crate::readers::Readers;
 use crate::watch::Watch;
 
 /// One opened database.
@@ -473,65 +474,5 @@ impl Backoff {
         }
         self.attempts += 1;
         Ok(())
-    }
-}
-
-/// Connections that only read, made when they are needed.
-#[derive(Debug)]
-struct Readers {
-    permits: Semaphore,
-    idle: Mutex<Vec<Connection>>,
-}
-
-impl Readers {
-    fn new(most: usize) -> Self {
-        Self {
-            permits: Semaphore::new(most.max(1)),
-            idle: Mutex::new(Vec::new()),
-        }
-    }
-
-    async fn take(
-        &self,
-        place: &Place,
-        doing: &'static str,
-        backoff: &mut Backoff,
-    ) -> Result<(SemaphorePermit<'_>, Connection)> {
-        let permit = match self.permits.try_acquire() {
-            Ok(permit) => permit,
-            Err(_) => timeout(backoff.left(), self.permits.acquire())
-                .await
-                .map_err(|_| Busy::Readers.into_error(doing))?
-                .map_err(|_| Error::store_closed())?,
-        };
-        let idle = self
-            .idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
-        let connection = match idle {
-            Some(connection) => connection,
-            None => place
-                .connect(Role::Reader)
-                .map_err(|failure| failure.into_error(doing))?,
-        };
-        Ok((permit, connection))
-    }
-
-    fn give(&self, connection: Connection) {
-        if !self.permits.is_closed() {
-            self.idle
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(connection);
-        }
-    }
-
-    fn close(&self) {
-        self.permits.close();
-        self.idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
     }
 }

@@ -59,6 +59,7 @@ mod notify;
 mod options;
 mod place;
 mod queue;
+mod readers;
 mod scheduler;
 mod schema;
 mod stream;
