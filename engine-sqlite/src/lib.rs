@@ -41,6 +41,8 @@
 //!   be tried again.
 //! - Receivers close when the database file is removed or replaced.
 //! - A notify has no size limit, and its payload reaches nobody.
+//! - A stream gives 2^40 - 1 offsets and a database holds 2^23 - 1 streams; a publish beyond is
+//!   [`Error::Database`](alkstore::Error::Database).
 //! - In memory there is one lock for readers and the writer alike: reads wait for an open `Tx`
 //!   to end, and end in a transient error if it does not within the busy timeout.
 //!

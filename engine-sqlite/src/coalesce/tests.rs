@@ -102,6 +102,16 @@ impl Subject {
             .expect("triggers");
     }
 
+    /// Which of the enqueues into these queues are done, when they go together.
+    async fn done(&self, queues: [&str; 5]) -> Vec<bool> {
+        let calls = queues
+            .map(|queue| self.enqueue(queue))
+            .into_iter()
+            .collect();
+        let results = self.together(calls).await;
+        results.iter().map(Result::is_ok).collect()
+    }
+
     async fn jobs(&self) -> i64 {
         let count = "SELECT count(*) FROM __alkstore_jobs";
         self.on_writer(|connection| connection.query_row(count, [], |row| row.get(0)))
@@ -159,13 +169,7 @@ async fn many_calls_are_two_commits_at_most() {
 async fn one_that_is_refused_fails_alone() {
     let subject = Subject::new().await;
     subject.refuse().await;
-    let names = ["q", "q", "refused", "q", "r"];
-    let calls = names
-        .map(|name| subject.enqueue(name))
-        .into_iter()
-        .collect();
-    let results = subject.together(calls).await;
-    let done: Vec<_> = results.iter().map(Result::is_ok).collect();
+    let done = subject.done(["q", "q", "refused", "q", "r"]).await;
     assert_eq!(done, [true, true, false, true, true]);
     assert_eq!(subject.jobs().await, 4);
 }
@@ -174,13 +178,7 @@ async fn one_that_is_refused_fails_alone() {
 async fn all_hear_of_a_commit_that_fails_and_nobody_tries_again() {
     let subject = Subject::new().await;
     subject.refuse().await;
-    let names = ["q", "q", "owing", "q", "r"];
-    let calls = names
-        .map(|name| subject.enqueue(name))
-        .into_iter()
-        .collect();
-    let results = subject.together(calls).await;
-    let done: Vec<_> = results.iter().map(Result::is_ok).collect();
+    let done = subject.done(["q", "q", "owing", "q", "r"]).await;
     assert_eq!(done, [true, false, false, false, false]);
     assert_eq!(subject.jobs().await, 1);
     // The writer is in order afterwards.
