@@ -44,6 +44,7 @@
 //!
 //! # What differs from other engines
 //!
+//! - Ids of jobs that are enqueued one by one go up by 1000; those of a batch are side by side.
 //! - The clock is the server's.
 //! - The encoded payload of a notify must be shorter than 8000 bytes. On a channel whose name
 //!   has 63 bytes at most it reaches any Postgres client that listens to the channel.
