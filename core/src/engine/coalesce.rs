@@ -17,7 +17,7 @@ mod tests;
 
 use std::fmt;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
@@ -114,6 +114,14 @@ pub trait Work<E>: fmt::Debug + Sized + Send + Sync + 'static {
     /// the same thread, and whoever serves lets others run before it looks who waits.
     const INLINE: bool;
 
+    /// Whether it can be in a batch whose first item is `first`. Calls share a lane, and are
+    /// batches of their own, if those who make the one then make the other: they come back
+    /// together.
+    fn joins(&self, first: &Self) -> bool {
+        let _ = first;
+        true
+    }
+
     /// Where calls of this kind wait.
     fn lanes(engine: &E) -> &Lanes<Self, Self::Output>;
 
@@ -157,7 +165,7 @@ pub async fn together<E, W, T>(
     engine: &E,
     lane: &str,
     count: usize,
-    items: impl FnOnce() -> Vec<W> + Send,
+    items: impl Fn() -> Vec<W> + Send,
     alone: Pin<&mut (impl Future<Output = Result<T>> + Send)>,
     result: impl FnOnce(Vec<W::Output>) -> T + Send,
 ) -> Result<T>
@@ -168,15 +176,18 @@ where
     if count > MOST_OF_ONE {
         return alone.await;
     }
-    let waiting = match W::lanes(engine).enter(lane, items) {
+    let lanes = W::lanes(engine);
+    let waiting = match lanes.enter(lane, &items) {
         Place::Waiting(waiting) => waiting,
         Place::First(holder) => {
-            let probes = W::INLINE && W::lanes(engine).calls.probe();
             let turn = Turn::<E, W>::new(engine, lane, holder);
-            if probes {
+            if lanes.crowd.probe(W::INLINE) {
                 turn.holder.watch(pin!(tokio::task::yield_now())).await;
             }
-            return turn.holder.watch(alone).await;
+            match lanes.join(lane, &turn.holder, &items) {
+                Some(waiting) => waiting,
+                None => return turn.holder.watch(alone).await,
+            }
         }
     };
     wait::<E, W>(engine, lane, waiting).await.map(result)
@@ -209,13 +220,28 @@ fn gone() -> Error {
     )
 }
 
-/// Counts calls.
+/// Whether calls come alone or not, as far as is known.
 #[derive(Debug, Default)]
-struct Calls(AtomicU32);
+struct Crowd {
+    calls: AtomicU32,
+    /// The last batch had more than one call.
+    together: AtomicBool,
+}
 
-impl Calls {
+impl Crowd {
     /// Whether it is this call's turn to see who else there is.
-    fn probe(&self) -> bool {
-        self.0.fetch_add(1, Ordering::Relaxed) % PROBE == PROBE - 1
+    fn probe(&self, inline: bool) -> bool {
+        if inline {
+            self.calls.fetch_add(1, Ordering::Relaxed) % PROBE == PROBE - 1
+        } else {
+            self.together.load(Ordering::Relaxed)
+        }
+    }
+
+    fn note(&self, calls: usize) {
+        let together = calls > 1;
+        if self.together.load(Ordering::Relaxed) != together {
+            self.together.store(together, Ordering::Relaxed);
+        }
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::pulse::Pulse;
 use super::serve::serve;
-use super::{Calls, MOST_TOGETHER, Work};
+use super::{Crowd, MOST_TOGETHER, Work};
 use crate::Result;
 
 /// The lanes of one kind of call, whose items are `W` and come back as `O`. What may make a call
@@ -18,7 +18,7 @@ use crate::Result;
 #[derive(Debug)]
 pub struct Lanes<W, O> {
     lanes: Mutex<HashMap<String, Lane<W, O>>>,
-    pub(super) calls: Calls,
+    pub(super) crowd: Crowd,
 }
 
 /// A lane that someone is on.
@@ -28,6 +28,19 @@ pub(super) struct Lane<W, O> {
     /// The holder is a task that serves.
     served: bool,
     pub(super) waiting: Vec<Call<W, O>>,
+}
+
+impl<W, O> Lane<W, O> {
+    fn stand(&mut self, items: Vec<W>) -> Waiting<O> {
+        let (done, result) = oneshot::channel();
+        self.waiting.push(Call {
+            since: Instant::now(),
+            items,
+            done,
+        });
+        let served = self.served;
+        Waiting { result, served }
+    }
 }
 
 /// A call that waits.
@@ -53,7 +66,7 @@ impl<W, O> Default for Lanes<W, O> {
     fn default() -> Self {
         Self {
             lanes: Mutex::default(),
-            calls: Calls::default(),
+            crowd: Crowd::default(),
         }
     }
 }
@@ -65,17 +78,10 @@ impl<W, O> Lanes<W, O> {
     }
 
     /// Takes the lane if nobody is on it, or else stands in it.
-    pub(super) fn enter(&self, lane: &str, items: impl FnOnce() -> Vec<W>) -> Place<O> {
+    pub(super) fn enter(&self, lane: &str, items: impl Fn() -> Vec<W>) -> Place<O> {
         let mut lanes = self.lock();
         if let Some(lane) = lanes.get_mut(lane) {
-            let (done, result) = oneshot::channel();
-            lane.waiting.push(Call {
-                since: Instant::now(),
-                items: items(),
-                done,
-            });
-            let served = lane.served;
-            return Place::Waiting(Waiting { result, served });
+            return Place::Waiting(lane.stand(items()));
         }
         let holder = Arc::default();
         let taken = Lane {
@@ -85,6 +91,21 @@ impl<W, O> Lanes<W, O> {
         };
         lanes.insert(lane.to_owned(), taken);
         Place::First(holder)
+    }
+
+    /// Stands with those who wait on a lane that this holder has, to go with them; `None` if
+    /// nobody waits.
+    pub(super) fn join(
+        &self,
+        name: &str,
+        holder: &Arc<Pulse>,
+        items: impl Fn() -> Vec<W>,
+    ) -> Option<Waiting<O>> {
+        let mut lanes = self.lock();
+        let lane = lanes.get_mut(name)?;
+        let crowd = Arc::ptr_eq(&lane.holder, holder) && !lane.waiting.is_empty();
+        self.crowd.note(1 + lane.waiting.len());
+        crowd.then(|| lane.stand(items()))
     }
 
     /// When the call that waits longest on a lane came; `None`, and the lane is free, if nobody
@@ -108,22 +129,26 @@ impl<W, O> Lanes<W, O> {
         (!waiting.is_empty()).then(|| waiting.remove(0))
     }
 
-    /// The calls that go next.
-    pub(super) fn next(&self, name: &str) -> Vec<Call<W, O>> {
+    /// The calls that go next: the first, and all that can go with it.
+    pub(super) fn next(&self, name: &str, joins: impl Fn(&W, &W) -> bool) -> Vec<Call<W, O>> {
         let mut lanes = self.lock();
         let Some(lane) = lanes.get_mut(name) else {
             return Vec::new();
         };
+        let (mut next, mut later) = (Vec::new(), Vec::new());
         let mut items = 0;
-        let fits = |call: &&Call<W, O>| {
-            items += call.items.len();
-            items <= MOST_TOGETHER
-        };
-        let count = lane.waiting.iter().take_while(fits).count();
-        if count == lane.waiting.len() {
-            return std::mem::take(&mut lane.waiting);
+        for call in std::mem::take(&mut lane.waiting) {
+            let first = next.first().unwrap_or(&call);
+            let joins = std::iter::zip(&call.items, &first.items).all(|(own, of)| joins(own, of));
+            if joins && items + call.items.len() <= MOST_TOGETHER {
+                items += call.items.len();
+                next.push(call);
+            } else {
+                later.push(call);
+            }
         }
-        lane.waiting.drain(..count).collect()
+        lane.waiting = later;
+        next
     }
 
     /// Gives the lane up, if it is still this holder's; who waits on it is told.

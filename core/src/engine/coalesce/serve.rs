@@ -22,15 +22,17 @@ where
         work: PhantomData,
     };
     loop {
-        if W::INLINE {
-            tokio::task::yield_now().await;
-        }
+        tokio::task::yield_now().await;
         let Some(since) = lanes.oldest(&lane) else {
             return;
         };
         // Who waits is taken once there is a turn: nobody is left out who came by then.
         match W::turn(&engine, since).await {
-            Ok(turn) => batch::<E, W>(&engine, turn, lanes.next(&lane)).await,
+            Ok(turn) => {
+                let calls = lanes.next(&lane, W::joins);
+                lanes.crowd.note(calls.len());
+                batch::<E, W>(&engine, turn, calls).await;
+            }
             Err(error) => {
                 if let Some(call) = lanes.first(&lane) {
                     call.done.send(Err(error)).ok();

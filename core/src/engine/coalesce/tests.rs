@@ -39,6 +39,8 @@ struct Landed {
 struct Entry {
     name: u32,
     bad: bool,
+    /// Entries of different books do not go together.
+    book: u8,
 }
 
 impl<const INLINE: bool> Ledger<INLINE> {
@@ -75,6 +77,10 @@ impl<const INLINE: bool> Work<Ledger<INLINE>> for Entry {
     type Turn = OwnedMutexGuard<()>;
     const INLINE: bool = INLINE;
 
+    fn joins(&self, first: &Self) -> bool {
+        self.book == first.book
+    }
+
     fn lanes(engine: &Ledger<INLINE>) -> &Lanes<Self, usize> {
         &engine.0.lanes
     }
@@ -88,6 +94,7 @@ impl<const INLINE: bool> Work<Ledger<INLINE>> for Entry {
         turn: Self::Turn,
         items: &[Self],
     ) -> Result<Vec<usize>, Failed> {
+        assert!(items.iter().all(|entry| entry.book == items[0].book));
         let waits = INLINE || engine.0.landed.lock().expect("landed").rng.bool();
         if !waits {
             tokio::task::yield_now().await;
@@ -122,16 +129,13 @@ async fn drive<const INLINE: bool>(ledger: &Ledger<INLINE>, rng: &mut Rng) -> Ve
     for _ in 0..rng.usize(1..20) {
         let mut calls = Vec::new();
         for _ in 0..rng.usize(1..6) {
-            let entry = |rng: &mut Rng| {
+            let (size, book) = (rng.usize(1..4), rng.u8(..2));
+            let mut entry = || {
                 name += 1;
                 let bad = rng.u8(..12) == 0;
-                Entry { name, bad }
+                Entry { name, bad, book }
             };
-            let entries: Vec<_> = std::iter::repeat_with(|| ())
-                .take(rng.usize(1..4))
-                .collect();
-            let mut entry = entry;
-            let entries: Vec<_> = entries.iter().map(|()| entry(rng)).collect();
+            let entries: Vec<_> = (0..size).map(|_| entry()).collect();
             calls.push((entries, (rng.u8(..8) == 0).then(|| rng.usize(..3))));
         }
         let ledger = ledger.clone();
@@ -283,9 +287,38 @@ async fn a_call_that_nobody_polls_does_not_keep_others_waiting() {
 async fn a_lone_call_is_done_at_its_first_poll() {
     let ledger = Ledger::<true>::new(1, 0);
     for name in 1..super::PROBE {
-        let entry = [Entry { name, bad: false }];
+        let entry = [Entry {
+            name,
+            bad: false,
+            book: 0,
+        }];
         let mut writing = Box::pin(ledger.write(&entry));
         let polled = poll_immediate(&mut writing).await;
         assert!(polled.is_some_and(|result| result.is_ok()));
+    }
+}
+
+#[tokio::test]
+async fn those_who_come_back_go_together_again() {
+    const ROUNDS: u32 = 50;
+    let ledgers = [1, 2].map(|seed| Ledger::<false>::new(seed, 0));
+    let write = async |task: u32| {
+        for round in 0..ROUNDS {
+            let entry = Entry {
+                name: task * ROUNDS + round,
+                bad: false,
+                book: 0,
+            };
+            // All leave the one lane for the other, and find it empty.
+            for ledger in &ledgers {
+                ledger.write(&[entry]).await.expect("a place");
+            }
+        }
+    };
+    join_all((0..8).map(write)).await;
+    for ledger in ledgers {
+        let commits = ledger.0.landed.lock().expect("landed").commits;
+        // In a first round one finds nobody.
+        assert!(commits < 75, "{commits} commits for {ROUNDS} rounds");
     }
 }
