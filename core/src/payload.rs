@@ -16,9 +16,42 @@ const MAX_DEPTH: usize = 127;
 /// [`Error::Codec`] where that fails or nests deeper than 127 containers.
 pub(crate) fn encode<P: Serialize + ?Sized>(payload: &P) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(128);
-    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Shallow { depth: 0 });
-    payload.serialize(&mut serializer).map_err(codec)?;
+    write(&mut bytes, payload)?;
     Ok(bytes)
+}
+
+fn write<P: Serialize + ?Sized>(bytes: &mut Vec<u8>, payload: &P) -> Result<()> {
+    let mut serializer = serde_json::Serializer::with_formatter(bytes, Shallow { depth: 0 });
+    payload.serialize(&mut serializer).map_err(codec)
+}
+
+/// Several payloads, encoded as by [`encode`], in one piece of memory.
+pub(crate) struct Encoded {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Encoded {
+    pub(crate) fn new<'p, P: Serialize + ?Sized + 'p>(
+        payloads: impl ExactSizeIterator<Item = &'p P>,
+    ) -> Result<Self> {
+        let mut bytes = Vec::with_capacity(128 * payloads.len());
+        let mut ends = Vec::with_capacity(payloads.len());
+        for payload in payloads {
+            write(&mut bytes, payload)?;
+            ends.push(bytes.len());
+        }
+        Ok(Self { bytes, ends })
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let mut start = 0;
+        self.ends.iter().map(move |end| {
+            let payload = &self.bytes[start..*end];
+            start = *end;
+            payload
+        })
+    }
 }
 
 /// Decodes stored bytes; [`Error::Codec`] if they are not a `T`.

@@ -10,6 +10,7 @@ use crate::engine::{
     At, ClaimEnd, ClaimRequest, Engine, NewJob, Outcome, Ready, Results, Stamps, Topic,
 };
 use crate::notify::WakeReceiver;
+use crate::payload::Encoded;
 use crate::{EnqueueOpts, OnConnection, QueueOpts, Result, Store, Tx, name, payload};
 
 pub use job::{Job, JobHandle, JobState, Swept};
@@ -157,10 +158,7 @@ impl<E: Engine> Queue<E> {
     where
         P: Serialize + Sync,
     {
-        let encoded = payloads
-            .iter()
-            .map(payload::encode)
-            .collect::<Result<Vec<_>>>()?;
+        let encoded = Encoded::new(payloads.iter())?;
         let jobs = encoded
             .iter()
             .map(|payload| new_job(&self.name, payload, &opts, self.stamps))

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::engine::{After, At, Engine, NewEvent, Topic};
 use crate::notify::WakeReceiver;
+use crate::payload::Encoded;
 use crate::queue::only;
 use crate::{EventReceiver, Result, Store, name, payload};
 
@@ -143,11 +144,8 @@ impl<E: Engine> Stream<E> {
             .iter()
             .filter_map(|(key, _)| *key)
             .try_for_each(name::check_local)?;
-        let payloads = events
-            .iter()
-            .map(|(_, p)| payload::encode(p))
-            .collect::<Result<Vec<_>>>()?;
-        let events: Vec<_> = std::iter::zip(events, &payloads)
+        let payloads = Encoded::new(events.iter().map(|(_, payload)| payload))?;
+        let events: Vec<_> = std::iter::zip(events, payloads.iter())
             .map(|((key, _), payload)| NewEvent {
                 stream: &self.name,
                 key: *key,
