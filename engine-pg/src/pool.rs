@@ -70,7 +70,7 @@ impl Pool {
         match &self.source {
             Source::Own(options) => self.acquire_own(options).await,
             Source::Shared(pool) => {
-                let connection = timeout(self.acquire_timeout, pool.acquire()).await;
+                let connection = Box::pin(timeout(self.acquire_timeout, pool.acquire())).await;
                 let connection = connection
                     .map_err(|_| error::starved("acquiring a connection", self.acquire_timeout))?
                     .map_err(|error| failed("acquiring a connection", error))?;
@@ -86,12 +86,14 @@ impl Pool {
             .map_err(|_| error::starved("acquiring a connection", most))?
             .map_err(|_| Error::store_closed())?;
         while let Some((mut connection, fresh)) = self.take_idle() {
-            if fresh || matches!(timeout(PING, connection.ping()).await, Ok(Ok(()))) {
+            if fresh || Box::pin(is_there(&mut connection)).await {
                 return Ok(Lease::new(self, Connection::Own(connection), Some(permit)));
             }
             self.suspect();
         }
-        let connection = connect(options, most).await?;
+        // What is rare is boxed: or else each call, and each task that waits for one, has room
+        // for all that connecting may take.
+        let connection = Box::pin(connect(options, most)).await?;
         Ok(Lease::new(self, Connection::Own(connection), Some(permit)))
     }
 
@@ -137,6 +139,10 @@ impl Pool {
         // Nothing in here can be left half done by a panic.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+async fn is_there(connection: &mut PgConnection) -> bool {
+    matches!(timeout(PING, connection.ping()).await, Ok(Ok(())))
 }
 
 /// A new connection, or the reason why there is none, in time.

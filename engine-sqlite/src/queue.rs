@@ -82,13 +82,13 @@ impl Queues for Sqlite {
                 let touched = |_: &Results<i64>, wake: &mut dyn FnMut(Topic<'_>)| {
                     queues(jobs).for_each(|queue| wake(Topic::queue(queue)));
                 };
-                let alone = self.inner().write(DOING, insert, touched);
+                let alone = pin!(self.inner().write(DOING, insert, touched));
                 let items = || {
                     let jobs = jobs.iter().map(OwnedJob::from);
                     jobs.map(Write::Insert).collect()
                 };
                 let ids = |wrote| all(wrote, Wrote::number);
-                together(self, "", jobs.len(), items, pin!(alone), ids).await
+                together(self, "", jobs.len(), items, alone, ids).await
             }
             At::In(conn) => {
                 let insert = async |x: &mut Awaiting<'_>, now| insert(x, now, jobs).await;
@@ -107,13 +107,13 @@ impl Queues for Sqlite {
             return Ok(Vec::new());
         }
         let claim = |x: &mut Inline<'_>, now| ready(claim(x, now, requests));
-        let alone = self.inner().write("claiming", claim, |_, _| {});
+        let alone = pin!(self.inner().write("claiming", claim, |_, _| {}));
         let items = || {
             let requests = requests.iter().map(OwnedRequest::from);
             requests.map(Write::Claim).collect()
         };
         let claimed = |wrote| all(wrote, Wrote::claimed);
-        together(self, "", requests.len(), items, pin!(alone), claimed).await
+        together(self, "", requests.len(), items, alone, claimed).await
     }
 
     async fn finish_claims(
@@ -133,13 +133,13 @@ impl Queues for Sqlite {
                         .filter(|(end, landed)| **landed && is_again(end));
                     back.for_each(|(end, _)| wake(Topic::queue(end.claim.queue)));
                 };
-                let alone = self.inner().write(DOING, finish, touched);
+                let alone = pin!(self.inner().write(DOING, finish, touched));
                 let items = || {
                     let ends = ends.iter().map(OwnedEnd::from);
                     ends.map(Write::End).collect()
                 };
                 let landed = |wrote| all(wrote, Wrote::landed);
-                together(self, "", ends.len(), items, pin!(alone), landed).await
+                together(self, "", ends.len(), items, alone, landed).await
             }
             // As one insert is.
             (At::In(conn), [end]) if !is_again(end) => {

@@ -27,13 +27,13 @@ impl Streams for Sqlite {
                 let touched = |_: &Results<i64>, wake: &mut dyn FnMut(Topic<'_>)| {
                     runs(events).for_each(|(stream, _)| wake(Topic::stream(stream)));
                 };
-                let alone = self.inner().write(DOING, append, touched);
+                let alone = pin!(self.inner().write(DOING, append, touched));
                 let items = || {
                     let events = events.iter().map(OwnedEvent::from);
                     events.map(Write::Append).collect()
                 };
                 let offsets = |wrote| all(wrote, Wrote::number);
-                together(self, "", events.len(), items, pin!(alone), offsets).await
+                together(self, "", events.len(), items, alone, offsets).await
             }
             // One statement is whole by itself, and a stream without events is no trace.
             (At::In(conn), [_]) => {
