@@ -57,6 +57,13 @@ pub(crate) struct Settings {
     pub(crate) clock_offset: Arc<AtomicI64>,
 }
 
+impl Settings {
+    /// What the tests move the clock by, in seconds.
+    pub(crate) fn clock_offset(&self) -> i64 {
+        self.clock_offset.load(Ordering::Relaxed)
+    }
+}
+
 impl Inner {
     pub(crate) fn new(
         pool: Arc<Pool>,
@@ -91,7 +98,7 @@ impl Inner {
 
     /// The arguments of a statement; the first is what the tests move the clock by.
     pub(crate) fn arguments(&self) -> Arguments {
-        Arguments::default().add(self.settings.clock_offset.load(Ordering::Relaxed))
+        Arguments::default().add(self.settings.clock_offset())
     }
 
     /// Runs one statement and returns its rows.

@@ -2,6 +2,7 @@
 //!
 //! Calls of one kind become one statement.
 
+use std::mem::discriminant;
 use std::time::Instant;
 
 use alkstore::engine::At;
@@ -17,8 +18,35 @@ use crate::Postgres;
 pub(crate) struct AllLanes {
     insert: Lanes<OwnedJob, i64>,
     append: Lanes<OwnedEvent, i64>,
-    claim: Lanes<OwnedRequest, Vec<Job>>,
-    finish: Lanes<OwnedEnd, bool>,
+    work: Lanes<Working, Worked>,
+}
+
+/// What a worker asks for. A worker that has ended a claim asks for the next: so that those who
+/// end together claim together, and end together again, all of a queue's share its lane.
+#[derive(Debug)]
+pub(crate) enum Working {
+    Claim(OwnedRequest),
+    End(OwnedEnd),
+}
+
+/// What becomes of [`Working`].
+#[derive(Debug)]
+pub(crate) enum Worked {
+    Claimed(Vec<Job>),
+    Landed(bool),
+}
+
+impl Worked {
+    pub(crate) fn jobs(self) -> Vec<Job> {
+        match self {
+            Self::Claimed(jobs) => jobs,
+            Self::Landed(_) => Vec::new(),
+        }
+    }
+
+    pub(crate) fn landed(self) -> bool {
+        matches!(self, Self::Landed(true))
+    }
 }
 
 /// What is to be heard of a statement that failed: of one that may have landed, that nobody may
@@ -52,10 +80,7 @@ macro_rules! work {
                 items: &[Self],
             ) -> Result<Vec<$output>, Failed> {
                 let $items: Vec<_> = items.iter().map(Self::borrow).collect();
-                $run.await
-                    .map(IntoIterator::into_iter)
-                    .map(Iterator::collect)
-                    .map_err(failed)
+                $run.await.map(Vec::from_iter).map_err(failed)
             }
         }
     };
@@ -65,7 +90,39 @@ work!(OwnedJob, i64, insert, |engine, jobs| engine
     .insert(At::Auto, &jobs));
 work!(OwnedEvent, i64, append, |engine, events| engine
     .append(At::Auto, &events));
-work!(OwnedRequest, Vec<Job>, claim, |engine, requests| engine
-    .claim(&requests));
-work!(OwnedEnd, bool, finish, |engine, ends| engine
-    .finish(At::Auto, &ends));
+
+impl Work<Postgres> for Working {
+    type Output = Worked;
+    type Turn = ();
+    const INLINE: bool = false;
+
+    fn joins(&self, first: &Self) -> bool {
+        discriminant(self) == discriminant(first)
+    }
+
+    fn lanes(engine: &Postgres) -> &Lanes<Self, Worked> {
+        &engine.inner().lanes.work
+    }
+
+    async fn turn(_engine: &Postgres, _since: Instant) -> Result<()> {
+        Ok(())
+    }
+
+    async fn run(engine: &Postgres, _turn: (), items: &[Self]) -> Result<Vec<Worked>, Failed> {
+        let (mut requests, mut ends) = (Vec::new(), Vec::new());
+        for item in items {
+            match item {
+                Self::Claim(request) => requests.push(request.borrow()),
+                Self::End(end) => ends.push(end.borrow()),
+            }
+        }
+        // All are of one kind.
+        if ends.is_empty() {
+            let claimed = engine.claim(&requests).await.map_err(failed)?;
+            Ok(claimed.into_iter().map(Worked::Claimed).collect())
+        } else {
+            let landed = engine.finish(At::Auto, &ends).await.map_err(failed)?;
+            Ok(landed.into_iter().map(Worked::Landed).collect())
+        }
+    }
+}

@@ -36,6 +36,7 @@
 //! ```sql
 //! GRANT USAGE ON SCHEMA alkstore TO app;
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA alkstore TO app;
+//! GRANT USAGE ON ALL SEQUENCES IN SCHEMA alkstore TO app;
 //! ```
 //!
 //! Behind a pooler that gives a session to each transaction, switch

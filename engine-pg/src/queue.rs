@@ -4,7 +4,6 @@ mod claim;
 mod finish;
 mod insert;
 
-use std::convert::identity;
 use std::pin::pin;
 
 use alkstore::engine::coalesce::{OwnedEnd, OwnedJob, OwnedRequest, together};
@@ -15,6 +14,7 @@ use sqlx::{PgConnection, Row as _};
 
 use crate::Postgres;
 use crate::backend::{Arguments, Statement};
+use crate::coalesce::{Worked, Working};
 use crate::error::failed;
 use crate::schema::{NOW, sum};
 
@@ -24,9 +24,11 @@ pub(crate) struct Statements {
     insert_one: Statement,
     insert_alike: Statement,
     pub(crate) insert: Statement,
+    pub(crate) claim_head: Statement,
     pub(crate) claim: Statement,
     pub(crate) sweep: Statement,
     pub(crate) ack: Statement,
+    pub(crate) ack_alike: Statement,
     pub(crate) ack_all: Statement,
     pub(crate) finish: Statement,
     extend: Statement,
@@ -41,9 +43,11 @@ impl Statements {
             insert_one: insert::insert_one(schema, channel),
             insert_alike: insert::insert_alike(schema, channel),
             insert: insert::insert(schema, channel),
+            claim_head: claim::claim_head(schema),
             claim: claim::claim(schema),
             sweep: claim::sweep(schema),
             ack: finish::ack(schema),
+            ack_alike: finish::ack_alike(schema),
             ack_all: finish::ack_all(schema),
             finish: finish::finish(schema, channel),
             extend: extend(schema),
@@ -145,19 +149,21 @@ impl Queues for Postgres {
         match at {
             At::In(_) => self.insert(at, jobs).await,
             At::Auto => {
-                let alone = self.insert(At::Auto, jobs);
+                let alone = pin!(self.insert(At::Auto, jobs));
                 let items = || jobs.iter().map(OwnedJob::from).collect();
-                together(self, "", jobs.len(), items, pin!(alone), Results::from).await
+                together(self, "", jobs.len(), items, alone, Results::from).await
             }
         }
     }
 
     async fn claim_jobs(&self, requests: &[ClaimRequest<'_>]) -> Result<Vec<Vec<Job>>> {
-        // Claims from one queue wait for each other; another queue has nothing to do with it.
+        // Another queue has nothing to do with it.
         let lane = requests.first().map_or("", |request| request.queue);
-        let alone = self.claim(requests);
-        let items = || requests.iter().map(OwnedRequest::from).collect();
-        together(self, lane, requests.len(), items, pin!(alone), identity).await
+        let alone = pin!(self.claim(requests));
+        let claim = |request| Working::Claim(OwnedRequest::from(request));
+        let items = || requests.iter().map(claim).collect();
+        let jobs = |worked: Vec<Worked>| worked.into_iter().map(Worked::jobs).collect();
+        together(self, lane, requests.len(), items, alone, jobs).await
     }
 
     async fn finish_claims(
@@ -168,9 +174,12 @@ impl Queues for Postgres {
         match at {
             At::In(_) => self.finish(at, ends).await,
             At::Auto => {
-                let alone = self.finish(At::Auto, ends);
-                let items = || ends.iter().map(OwnedEnd::from).collect();
-                together(self, "", ends.len(), items, pin!(alone), Results::from).await
+                let lane = ends.first().map_or("", |end| end.claim.queue);
+                let alone = pin!(self.finish(At::Auto, ends));
+                let end = |end| Working::End(OwnedEnd::from(end));
+                let items = || ends.iter().map(end).collect();
+                let landed = |worked: Vec<Worked>| worked.into_iter().map(Worked::landed).collect();
+                together(self, lane, ends.len(), items, alone, landed).await
             }
         }
     }

@@ -200,10 +200,19 @@ fn too_new(version: i64) -> Error {
     )
 }
 
-/// SQL for the server's time in unix seconds, moved by the argument `$1`.
-pub(crate) const NOW: &str = "least(greatest(\
-     floor(extract(epoch FROM clock_timestamp()))::numeric + $1::bigint, \
-     -9223372036854775808), 9223372036854775807)::bigint";
+/// A text as it stands in SQL.
+pub(crate) fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// SQL for the server's time in unix seconds when the statement began, moved by the argument `$1`.
+pub(crate) const NOW: &str = "(floor(date_part('epoch', statement_timestamp()))::bigint \
+     + least($1::bigint, 9223372036854775807 \
+         - floor(date_part('epoch', statement_timestamp()))::bigint))";
+
+/// SQL for the time as it is read, moved in the same way: for what has waited for others before.
+pub(crate) const CLOCK: &str = "least(floor(date_part('epoch', clock_timestamp()))::numeric \
+     + $1::bigint, 9223372036854775807)::bigint";
 
 /// SQL for a sum of two numbers that stays at the end of the range.
 pub(crate) fn sum(a: &str, b: &str) -> String {
@@ -213,6 +222,11 @@ pub(crate) fn sum(a: &str, b: &str) -> String {
         "CASE WHEN {b} > 0 AND {a} > {MOST} - {b} THEN {MOST} \
          WHEN {b} < 0 AND {a} < {LEAST} - {b} THEN {LEAST} ELSE {a} + {b} END"
     )
+}
+
+/// The same where `b` is not negative, with each of them once or twice.
+pub(crate) fn sum_up(a: &str, b: &str) -> String {
+    format!("({a} + least({b}, 9223372036854775807 - greatest({a}, 0)))")
 }
 
 #[cfg(test)]
@@ -234,6 +248,11 @@ mod tests {
                 }
             ));
         }
+    }
+
+    #[test]
+    fn texts_are_quoted() {
+        assert_eq!(literal("it's"), "'it''s'");
     }
 
     #[test]

@@ -13,11 +13,14 @@ use crate::backend::{Arguments, Statement};
 
 use crate::notify::{Waking, wake_all};
 use crate::queue::{count, get};
-use crate::schema::NOW;
+use crate::schema::CLOCK;
+
+const DOING: &str = "publishing";
 
 /// The statements of this mechanism.
 #[derive(Debug)]
 pub(crate) struct Statements {
+    append_to_one: Statement,
     append: Statement,
     read: Statement,
     read_saved: Statement,
@@ -50,6 +53,7 @@ impl Statements {
         );
         let reading = "reading a stream";
         Self {
+            append_to_one: append_to_one(schema, channel),
             append: append(schema, channel),
             read: Statement::reading(reading, format!("{events} AND \"offset\" > $2 {order}")),
             read_saved: Statement::reading(
@@ -61,6 +65,32 @@ impl Statements {
             trim: Statement::new("trimming a stream", trim),
         }
     }
+}
+
+/// Appends to the stream `$2` events with the keys `$3` and payloads `$4`, and returns the offset
+/// of the last. See [`append`].
+fn append_to_one(schema: &str, channel: &str) -> Statement {
+    let text = format!(
+        "WITH locked AS (
+             INSERT INTO {schema}.streams AS known (name, head) VALUES ($2, cardinality($4))
+             ON CONFLICT (name) DO UPDATE SET head = known.head + excluded.head
+             RETURNING id, head
+         ),
+         -- Read when the stream is locked, so that time runs in the order of offsets.
+         clock AS MATERIALIZED (SELECT {CLOCK} AS now FROM locked),
+         appended AS (
+             INSERT INTO {schema}.events (stream, \"offset\", key, payload, created_at)
+             SELECT (SELECT id FROM locked), (SELECT head FROM locked) - remaining, key, payload,
+                 (SELECT now FROM clock)
+             FROM (
+                 SELECT unnest($3::text[]) AS key, unnest($4::bytea[]) AS payload,
+                     generate_series(cardinality($4) - 1, 0, -1) AS remaining
+             ) AS given
+         )
+         SELECT head, CASE WHEN $5::text <> '' THEN pg_notify('{channel}', $5)::text END
+         FROM locked"
+    );
+    Statement::new(DOING, text)
 }
 
 /// Appends to the streams `$2` events with the keys `$3` and payloads `$4`.
@@ -84,7 +114,7 @@ fn append(schema: &str, channel: &str) -> Statement {
              RETURNING id, name, head
          ),
          -- Read when the streams are locked, so that time runs in the order of offsets.
-         clock AS MATERIALIZED (SELECT {NOW} AS now FROM (SELECT count(*) FROM heads) AS locked),
+         clock AS MATERIALIZED (SELECT {CLOCK} AS now FROM (SELECT count(*) FROM heads) AS locked),
          placed AS MATERIALIZED (
              SELECT ordinal, id, key, payload, head - size + nth AS \"offset\"
              FROM heads JOIN given ON given.stream = name
@@ -95,7 +125,7 @@ fn append(schema: &str, channel: &str) -> Statement {
          )
          SELECT \"offset\", {wake} FROM placed ORDER BY ordinal"
     );
-    Statement::new("publishing", text)
+    Statement::new(DOING, text)
 }
 
 impl Streams for Postgres {
@@ -110,9 +140,9 @@ impl Streams for Postgres {
             At::Auto if one_stream => {
                 // Whoever waits for a transaction that publishes to the stream waits with all
                 // that publish to it, and with nobody else.
-                let alone = self.append(At::Auto, events);
+                let alone = pin!(self.append(At::Auto, events));
                 let items = || events.iter().map(OwnedEvent::from).collect();
-                together(self, first, events.len(), items, pin!(alone), Results::from).await
+                together(self, first, events.len(), items, alone, Results::from).await
             }
             at => self.append(at, events).await,
         }
@@ -200,26 +230,36 @@ impl Postgres {
         at: At<'_, PgConnection>,
         events: &[NewEvent<'_>],
     ) -> Result<Results<i64>> {
-        if events.is_empty() {
+        let Some(NewEvent { stream, .. }) = events.first() else {
             return Ok(Results::new());
-        }
-        let inner = self.inner();
-        let waking = Waking::new(
-            inner,
-            &at,
-            events.iter().map(|event| Topic::stream(event.stream)),
-        );
-        let arguments = || {
-            inner
-                .arguments()
-                .add(events.iter().map(|event| event.stream).collect::<Vec<_>>())
-                .add(events.iter().map(|event| event.key).collect::<Vec<_>>())
-                .add(events.iter().map(|event| event.payload).collect::<Vec<_>>())
-                .add(&waking.along[..])
         };
-        let rows = inner
-            .run(at, &inner.statements.stream.append, arguments)
-            .await;
+        let inner = self.inner();
+        let statements = &inner.statements.stream;
+        let one = events.iter().all(|event| event.stream == *stream);
+        let topics = if one { &events[..1] } else { events };
+        let topics = topics.iter().map(|event| Topic::stream(event.stream));
+        let waking = Waking::new(inner, &at, topics);
+        let keys: Vec<_> = events.iter().map(|event| event.key).collect();
+        let payloads: Vec<_> = events.iter().map(|event| event.payload).collect();
+        if one {
+            let wake = waking.along.first().map_or("", String::as_str);
+            let arguments = || {
+                let arguments = inner.arguments().add(*stream);
+                arguments.add(&keys[..]).add(&payloads[..]).add(wake)
+            };
+            let rows = inner.run(at, &statements.append_to_one, arguments).await;
+            let rows = waking.ended(rows)?;
+            let head: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
+            let before = head - i64::try_from(events.len()).unwrap_or(i64::MAX);
+            return Ok((before + 1..=head).collect());
+        }
+        let arguments = || {
+            let streams: Vec<_> = events.iter().map(|event| event.stream).collect();
+            let arguments = inner.arguments().add(streams);
+            let arguments = arguments.add(&keys[..]).add(&payloads[..]);
+            arguments.add(&waking.along[..])
+        };
+        let rows = inner.run(at, &statements.append, arguments).await;
         let rows = waking.ended(rows)?;
         rows.iter().map(|row| get(row, 0)).collect()
     }

@@ -9,75 +9,135 @@ use sqlx::postgres::PgRow;
 use crate::Postgres;
 use crate::backend::Statement;
 use crate::queue::{LIVE, NEAR_QUEUE, OF_QUEUE, bury, get, job};
-use crate::schema::{NOW, sum};
+use crate::schema::{NOW, sum_up};
 
-/// Claims the jobs at the head of queue `$2`, as many as the last of `$4`, for the workers
-/// `$3`, of whom each gets as many as its element of `$4` is above the one before.
+const DOING: &str = "claiming";
+
+/// Where [`claim_head`] says what is left to do, after the columns of [`LIVE`].
+const REMAINS: usize = 17;
+
+/// So many jobs get a worker each by their place in an array, which is as many looks into it.
+const MOST_PLACED: i64 = 128;
+
+/// The last of `$4`: how many jobs are wanted.
+const WANTED: &str = "($4::bigint[])[cardinality($4)]";
+
+/// The pending jobs of queue `$2`, and of queues whose number in the indexes is the same.
+fn pending(schema: &str) -> String {
+    format!("{schema}.jobs WHERE {NEAR_QUEUE} AND claim_expires_at IS NULL")
+}
+
+/// The first of them, which tells the highest level of priority, and where in the index its jobs
+/// begin: what is before is of jobs that were claimed or are gone, and need not be passed again.
+fn first(schema: &str, condition: &str) -> String {
+    let pending = pending(schema);
+    format!(
+        "SELECT priority, run_at, id FROM {pending} AND {condition}
+         ORDER BY priority DESC, run_at, id LIMIT 1"
+    )
+}
+
+/// What can be claimed of the level whose first job is a row of `level`, locked, in the order in
+/// which it is to be claimed. Jobs that are not ready come last and stand in nobody's way.
+fn ready(schema: &str, columns: &str, level: fn(&str) -> String, condition: &str) -> String {
+    let pending = pending(schema);
+    let (priority, run_at, id) = (level("priority"), level("run_at"), level("id"));
+    format!(
+        "SELECT {columns} FROM {pending} AND queue = $2 AND priority = {priority}
+             AND (run_at, id) >= ({run_at}, {id}) AND run_at <= {NOW}
+             AND (expires_at IS NULL OR expires_at > {NOW}) AND {condition}
+         ORDER BY run_at, id LIMIT {WANTED}
+         FOR NO KEY UPDATE SKIP LOCKED"
+    )
+}
+
+/// The update that makes a claim for a worker.
+fn take(schema: &str, worker: &str) -> String {
+    let now = format!("(SELECT {NOW})");
+    let deadline = sum_up(&now, "visibility_timeout_s");
+    format!(
+        "UPDATE {schema}.jobs SET attempts = attempts + 1, worker_id = {worker},
+             claimed_at = {now}, claim_expires_at = {deadline}"
+    )
+}
+
+/// Claims from the highest level of priority of queue `$2`, as many jobs as the last of `$4`, for
+/// the workers `$3`, of whom each gets as many as its element of `$4` is above the one before.
 ///
-/// If something is to be swept first and `$5` asks to look, nothing is claimed and one row
-/// without a job says so.
+/// The last column says what is left to do: 2 if something has to be swept first, then nothing is
+/// claimed; 1 if too few were there and jobs of lower levels may be; 0 if nothing is. There is a
+/// row without a job if there is none with one and something is left to do.
 ///
-/// The pick goes down the priorities that pending jobs have, one look into the index for each,
-/// and takes the head of each level: jobs that are not ready stand in nobody's way. It is made
-/// once, into an array. A queue whose number in the indexes is the same adds a look or a sweep
-/// that finds nothing. Under another plan a subquery could be run, and lock, once per row.
-pub(super) fn claim(schema: &str) -> Statement {
-    let now = "(SELECT now FROM clock)";
-    let deadline = sum(now, "visibility_timeout_s");
-    let pending = format!("{schema}.jobs WHERE {NEAR_QUEUE} AND claim_expires_at IS NULL");
+/// What is picked is an array, made once. Under another plan a subquery could be run, and lock,
+/// once per row.
+pub(super) fn claim_head(schema: &str) -> Statement {
+    let (pending, first) = (pending(schema), first(schema, "true"));
+    let top = |column: &str| format!("(SELECT {column} FROM top)");
+    let ready = ready(schema, "id", top, "NOT EXISTS (SELECT FROM overdue)");
+    let take = take(
+        schema,
+        "CASE WHEN cardinality($4) = 1 THEN ($3::text[])[1] ELSE ($3::text[])[
+             1 + width_bucket(array_position((SELECT ids FROM picked), id) - 1, $4)
+         ] END",
+    );
     let text = format!(
-        "WITH RECURSIVE clock AS MATERIALIZED (SELECT {NOW} AS now),
-         overdue AS MATERIALIZED (
-             SELECT FROM clock WHERE $5 AND (
-                 EXISTS (
-                     SELECT FROM {schema}.jobs
-                     WHERE {NEAR_QUEUE} AND claim_expires_at IS NOT NULL
-                         AND claim_expires_at < {now}
-                 ) OR EXISTS (
-                     SELECT FROM {schema}.jobs
-                     WHERE {NEAR_QUEUE} AND expires_at IS NOT NULL AND expires_at <= {now}
-                 )
+        "WITH overdue AS MATERIALIZED (
+             SELECT WHERE EXISTS (
+                 SELECT FROM {schema}.jobs
+                 WHERE {NEAR_QUEUE} AND claim_expires_at IS NOT NULL AND claim_expires_at < {NOW}
+             ) OR EXISTS (
+                 SELECT FROM {schema}.jobs
+                 WHERE {NEAR_QUEUE} AND expires_at IS NOT NULL AND expires_at <= {NOW}
              )
          ),
-         levels (level) AS (
-             SELECT level FROM (
-                 SELECT priority AS level FROM {pending} ORDER BY priority DESC LIMIT 1
-             ) AS highest
-             WHERE NOT EXISTS (SELECT FROM overdue)
+         top AS MATERIALIZED ({first}),
+         picked AS MATERIALIZED (SELECT ARRAY({ready}) AS ids),
+         claimed AS (
+             {take} WHERE id = ANY ((SELECT ids FROM picked)::bigint[]) RETURNING {LIVE}
+         ),
+         remaining AS MATERIALIZED (
+             SELECT CASE WHEN EXISTS (SELECT FROM overdue) THEN 2
+                 WHEN (SELECT count(*) FROM claimed) < {WANTED}
+                     AND EXISTS (SELECT FROM {pending} AND priority < (SELECT priority FROM top))
+                     THEN 1
+                 ELSE 0 END AS remains
+         )
+         SELECT claimed.*, remains FROM remaining LEFT JOIN claimed ON true
+         WHERE claimed.id IS NOT NULL OR remains > 0"
+    );
+    Statement::new(DOING, text)
+}
+
+/// Claims as [`claim_head`], from all levels, whatever should be swept.
+///
+/// The pick goes down the priorities that pending jobs have, one look into the index for each,
+/// and takes the head of each level.
+pub(super) fn claim(schema: &str) -> Statement {
+    let (highest, below) = (
+        first(schema, "true"),
+        first(schema, "priority < levels.priority"),
+    );
+    let level = |column: &str| format!("levels.{column}");
+    let ready = ready(schema, "id, priority, run_at", level, "true");
+    let take = take(schema, "($3::text[])[1 + width_bucket(ordinal - 1, $4)]");
+    let text = format!(
+        "WITH RECURSIVE levels AS (
+             ({highest})
              UNION ALL
-             SELECT below.level FROM levels CROSS JOIN LATERAL (
-                 SELECT priority AS level FROM {pending} AND priority < levels.level
-                 ORDER BY priority DESC LIMIT 1
-             ) AS below
+             SELECT below.* FROM levels CROSS JOIN LATERAL ({below}) AS below
          ),
          picked AS MATERIALIZED (
-             SELECT head.* FROM levels CROSS JOIN LATERAL (
-                 SELECT id, priority, run_at FROM {pending}
-                     AND queue = $2 AND priority = levels.level AND run_at <= {now}
-                     AND (expires_at IS NULL OR expires_at > {now})
-                 ORDER BY run_at, id
-                 LIMIT ($4::bigint[])[cardinality($4)]
-                 FOR UPDATE SKIP LOCKED
-             ) AS head
-             LIMIT ($4::bigint[])[cardinality($4)]
-         ),
-         claimed AS (
-             UPDATE {schema}.jobs SET
-                 attempts = attempts + 1,
-                 worker_id = ($3::text[])[1 + width_bucket(ordinal - 1, $4)],
-                 claimed_at = {now},
-                 claim_expires_at = {deadline}
-             FROM unnest(ARRAY(SELECT id FROM picked ORDER BY priority DESC, run_at, id))
-                 WITH ORDINALITY AS pick (picked_id, ordinal)
-             -- The second condition is what no plan passes by: with the first alone, one that was
-             -- made while the table was empty reads all of it.
-             WHERE id = picked_id AND id = ANY (ARRAY(SELECT id FROM picked))
-             RETURNING {LIVE}
+             SELECT head.* FROM levels CROSS JOIN LATERAL ({ready}) AS head LIMIT {WANTED}
          )
-         SELECT claimed.* FROM (SELECT) AS always LEFT JOIN claimed ON true
-         WHERE claimed.id IS NOT NULL OR EXISTS (SELECT FROM overdue)"
+         {take}
+         FROM unnest(ARRAY(SELECT id FROM picked ORDER BY priority DESC, run_at, id))
+             WITH ORDINALITY AS pick (picked_id, ordinal)
+         -- The second condition is what no plan passes by: with the first alone, one that was
+         -- made while the table was empty reads all of it.
+         WHERE id = picked_id AND id = ANY (ARRAY(SELECT id FROM picked))
+         RETURNING {LIVE}"
     );
-    Statement::new("claiming", text)
+    Statement::new(DOING, text)
 }
 
 /// Moves some expired jobs of queue `$2` to dead and ends as many lapsed claims, most overdue
@@ -181,37 +241,51 @@ impl Postgres {
             Some(*sum)
         };
         let bounds: Vec<_> = limits.iter().scan(0, up_to).collect();
-        let mut rows = self.pick(queue, workers, &bounds, true).await?;
-        if let [row] = &rows[..]
-            && get::<Option<i64>>(row, 0)?.is_none()
-        {
-            self.sweep(queue).await?;
-            rows = self.pick(queue, workers, &bounds, false).await?;
+        let first = bounds.partition_point(|bound| *bound <= MOST_PLACED).max(1);
+        let statements = &self.inner().statements.queue;
+        let head = &statements.claim_head;
+        let rows = self
+            .pick(head, queue, &workers[..first], &bounds[..first])
+            .await?;
+        let remains = rows.first().map_or(Ok(0), |row| get::<i32>(row, REMAINS))?;
+        let mut jobs = Vec::new();
+        for row in &rows {
+            if get::<Option<i64>>(row, 0)?.is_some() {
+                jobs.push(job(row)?);
+            }
         }
-        let mut jobs = rows.iter().map(job).collect::<Result<Vec<_>>>()?;
+        if remains == 2 {
+            self.sweep(queue).await?;
+        }
+        let claimed = i64::try_from(jobs.len()).unwrap_or(i64::MAX);
+        if remains > 0 || first < bounds.len() && claimed >= bounds[first - 1] {
+            let more = |bound: &i64| (bound - claimed).max(0);
+            let bounds: Vec<_> = bounds.iter().map(more).collect();
+            match self.pick(&statements.claim, queue, workers, &bounds).await {
+                Ok(rows) => {
+                    for row in &rows {
+                        jobs.push(job(row)?);
+                    }
+                }
+                Err(error) if jobs.is_empty() => return Err(error),
+                // What is claimed has to be told, or nobody works on it until its claim lapses.
+                Err(error) => tracing::warn!(%error, "fewer jobs were claimed than are there"),
+            }
+        }
         jobs.sort_unstable_by_key(|job| (Reverse(job.priority), job.run_at, job.id));
         Ok(jobs)
     }
 
     async fn pick(
         &self,
+        statement: &Statement,
         queue: &str,
         workers: &[&str],
         bounds: &[i64],
-        look: bool,
     ) -> Result<Vec<PgRow>> {
         let inner = self.inner();
-        let arguments = || {
-            inner
-                .arguments()
-                .add(queue)
-                .add(workers)
-                .add(bounds)
-                .add(look)
-        };
-        inner
-            .run(At::Auto, &inner.statements.queue.claim, arguments)
-            .await
+        let arguments = || inner.arguments().add(queue).add(workers).add(bounds);
+        inner.run(At::Auto, statement, arguments).await
     }
 
     async fn sweep(&self, queue: &str) -> Result<()> {

@@ -1,5 +1,7 @@
 //! The ends of claims.
 
+use std::collections::HashSet;
+
 use alkstore::Result;
 use alkstore::engine::{At, ClaimEnd, ClaimId, Outcome, Results, Topic};
 use sqlx::PgConnection;
@@ -10,6 +12,8 @@ use crate::notify::{wake_all, wake_later};
 use crate::queue::{bury, get, holds};
 use crate::schema::{NOW, sum};
 
+const DOING: &str = "ending claims";
+
 /// One claim, done: the shortest way for what happens most.
 pub(super) fn ack(schema: &str) -> Statement {
     let holds = holds(&format!("(SELECT {NOW})"));
@@ -19,6 +23,21 @@ pub(super) fn ack(schema: &str) -> Statement {
          RETURNING id"
     );
     Statement::new("ending a claim", text)
+}
+
+/// The claims `$2` of jobs of queue `$3` in their attempt `$4`, all done. Returns the ids of those
+/// that landed.
+///
+/// The rows are not locked before they are deleted. Who ends the same claims in another order may
+/// meet this in a circle: then the server ends one of the two, and it is tried again.
+pub(super) fn ack_alike(schema: &str) -> Statement {
+    let holds = holds(&format!("(SELECT {NOW})"));
+    let text = format!(
+        "DELETE FROM {schema}.jobs
+         WHERE id = ANY ($2::bigint[]) AND queue = $3 AND attempts = $4 AND {holds}
+         RETURNING id"
+    );
+    Statement::new(DOING, text)
 }
 
 /// Claims by id `$2`, queue `$3` and attempts `$4`, all done. Returns as [`finish`] does.
@@ -44,7 +63,7 @@ pub(super) fn ack_all(schema: &str) -> Statement {
          )
          SELECT min(ordinal) FROM held GROUP BY id"
     );
-    Statement::new("ending claims", text)
+    Statement::new(DOING, text)
 }
 
 /// Claims by id `$2`, queue `$3` and attempts `$4`, to end as `$5` says (done, again, dead),
@@ -96,7 +115,7 @@ pub(super) fn finish(schema: &str, channel: &str) -> Statement {
          )
          SELECT ordinal, {wake} FROM landed"
     );
-    Statement::new("ending claims", text)
+    Statement::new(DOING, text)
 }
 
 impl Postgres {
@@ -113,6 +132,25 @@ impl Postgres {
             .run(at, &inner.statements.queue.ack, arguments)
             .await?;
         Ok(!rows.is_empty())
+    }
+
+    async fn ack_alike(
+        &self,
+        at: At<'_, PgConnection>,
+        queue: &str,
+        attempt: i64,
+        ends: &[ClaimEnd<'_>],
+    ) -> Result<Results<bool>> {
+        let inner = self.inner();
+        let ids: Vec<_> = ends.iter().map(|end| end.claim.id).collect();
+        let arguments = || inner.arguments().add(&ids[..]).add(queue).add(attempt);
+        let rows = inner
+            .run(at, &inner.statements.queue.ack_alike, arguments)
+            .await?;
+        let landed = rows.iter().map(|row| get(row, 0));
+        // Of a claim that comes twice the first lands.
+        let mut landed = landed.collect::<Result<HashSet<i64>>>()?;
+        Ok(ids.iter().map(|id| landed.remove(id)).collect())
     }
 
     pub(crate) async fn finish(
@@ -133,6 +171,11 @@ impl Postgres {
             _ => {}
         }
         let all_done = ends.iter().all(|end| end.outcome == Outcome::Done);
+        let ClaimId { queue, attempt, .. } = ends[0].claim;
+        let alike = |end: &ClaimEnd<'_>| end.claim.queue == queue && end.claim.attempt == attempt;
+        if all_done && ends.iter().all(alike) {
+            return self.ack_alike(at, queue, attempt, ends).await;
+        }
         let inner = self.inner();
         let in_tx = matches!(at, At::In(_));
         let wake = |end: &ClaimEnd<'_>| {

@@ -8,7 +8,7 @@ use crate::Postgres;
 use crate::backend::{Arguments, Statement};
 use crate::notify::{Waking, wake_all};
 use crate::queue::get;
-use crate::schema::{NOW, sum};
+use crate::schema::{NOW, literal, sum};
 
 const DOING: &str = "enqueueing";
 
@@ -20,70 +20,58 @@ const COLUMNS: &str = "queue, payload, run_at, priority, created_at, expires_at,
 /// that follow a drawn one are its statement's, used or not.
 const BLOCK: usize = 1000;
 
-/// The subqueries `clock` and `times`, from the arguments `$4`, `$5` and `$7`; `$4` says whether
-/// `$5` counts from now on.
-fn times() -> String {
-    let from_now = sum("now", "$5::bigint");
-    let expires_at = sum("now", "$7::bigint");
+/// A duration in seconds that no sum of some of them, and of the time, overflows with: 34 thousand
+/// years.
+const PLAIN: i64 = 1 << 40;
+
+/// The values of [`COLUMNS`] for a payload, at the time `now`. `$4` says whether `$5` counts from
+/// now on. No sum is looked after: durations are [`PLAIN`] ones.
+fn values(now: &str, payload: &str) -> String {
     format!(
-        "clock AS MATERIALIZED (SELECT {NOW} AS now),
-         times AS MATERIALIZED (
-             SELECT now, CASE WHEN $4::bool THEN {from_now} ELSE $5 END AS run_at,
-                 {expires_at} AS expires_at
-             FROM clock
-         )"
+        "$2::text, {payload}, CASE WHEN $4::bool THEN {now} + $5::bigint ELSE $5 END, $6::bigint,
+         {now}, {now} + $7::bigint, $8::bigint, $9::bigint, $10::bigint, $11::bigint"
     )
 }
 
-/// The values of [`COLUMNS`] for one payload; all else is worked out once for the statement.
-fn values(payload: &str) -> String {
-    format!(
-        "$2::text, {payload}, (SELECT run_at FROM times), $6::bigint, (SELECT now FROM times),
-         (SELECT expires_at FROM times), $8::bigint, $9::bigint, $10::bigint, $11::bigint"
-    )
+/// The time for [`values`].
+const PLAIN_NOW: &str = "(floor(date_part('epoch', statement_timestamp()))::bigint + $1::bigint)";
+
+/// Notifies of the topic `$12`, of nothing if it is empty.
+fn wake(channel: &str) -> String {
+    format!("CASE WHEN $12::text <> '' THEN pg_notify('{channel}', $12)::text END")
 }
 
 /// One job, its payload `$3`: the shortest way for what happens most.
 pub(super) fn insert_one(schema: &str, channel: &str) -> Statement {
-    let (times, values) = (times(), values("$3::bytea"));
-    let wake = wake_all(channel, "$12::text[]");
-    let text = format!(
-        "WITH {times}
-         INSERT INTO {schema}.jobs ({COLUMNS}) SELECT {values} RETURNING id, {wake}"
-    );
+    let (values, wake) = (values(PLAIN_NOW, "$3::bytea"), wake(channel));
+    let text =
+        format!("INSERT INTO {schema}.jobs ({COLUMNS}) VALUES ({values}) RETURNING id, {wake}");
     Statement::new(DOING, text)
 }
 
 /// Jobs that differ in their payloads `$3` alone. Returns the first id of each block of them.
 ///
-/// Only the first job of a block draws an id and hands it back. Without it, and without columns
-/// that say the same thousand times, the row and its index entries are all that a job costs. The
-/// payloads come one by one from a target list, in their order and past no intermediate store.
+/// Only the first job of a block draws an id. Without that, and without columns that say the same
+/// thousand times, the row and its index entries are all that a job costs. The payloads come one
+/// by one from a target list, in their order and past no intermediate store.
 pub(super) fn insert_alike(schema: &str, channel: &str) -> Statement {
-    let times = times();
-    let head = values(&format!("($3::bytea[])[1 + {BLOCK} * block]"));
-    let payload = values("payload");
-    let wake = wake_all(channel, "$12::text[]");
+    // Worked out once.
+    let values = values(&format!("(SELECT {PLAIN_NOW})"), "payload");
+    let (wake, sequence) = (wake(channel), literal(&format!("{schema}.jobs_id_seq")));
     let text = format!(
-        "WITH {times},
-         heads AS (
-             INSERT INTO {schema}.jobs ({COLUMNS})
-             SELECT {head}
-             FROM generate_series(0, (cardinality($3) - 1) / {BLOCK}) AS block
-             ORDER BY block
-             RETURNING id
+        "WITH heads AS MATERIALIZED (
+             SELECT nextval({sequence}) AS id
+             FROM generate_series(0, (cardinality($3) - 1) / {BLOCK})
          ),
-         rest AS (
+         inserted AS (
              INSERT INTO {schema}.jobs (id, {COLUMNS}) OVERRIDING SYSTEM VALUE
-             SELECT (ARRAY(SELECT id FROM heads ORDER BY id))[1 + nth / {BLOCK}] + nth % {BLOCK},
-                 {payload}
+             SELECT (ARRAY(SELECT id FROM heads))[1 + nth / {BLOCK}] + nth % {BLOCK}, {values}
              FROM (
                  SELECT unnest($3::bytea[]) AS payload,
                      generate_series(0, cardinality($3) - 1) AS nth
              ) AS given
-             WHERE nth % {BLOCK} <> 0
          )
-         SELECT id, {wake} FROM heads ORDER BY id"
+         SELECT id, {wake} FROM heads"
     );
     Statement::new(DOING, text)
 }
@@ -129,21 +117,22 @@ impl Postgres {
         };
         let inner = self.inner();
         let statements = &inner.statements.queue;
-        let alike = jobs.iter().all(|job| are_alike(job, first));
+        let offset = inner.settings.clock_offset();
+        let alike = is_plain(first, offset) && jobs.iter().all(|job| are_alike(job, first));
         let topics = if alike { &jobs[..1] } else { jobs };
         let topics = topics.iter().map(|job| Topic::queue(job.queue));
         let waking = Waking::new(inner, &at, topics);
         let arguments = || {
-            let arguments = inner.arguments();
-            let arguments = if alike {
-                add_alike(arguments, first, jobs)
+            let arguments = Arguments::default().add(offset);
+            if alike {
+                let wake = waking.along.first().map_or("", String::as_str);
+                add_alike(arguments, first, jobs).add(wake)
             } else {
-                add_columns(arguments, jobs)
-            };
-            arguments.add(&waking.along[..])
+                add_columns(arguments, jobs).add(&waking.along[..])
+            }
         };
         let statement = match jobs {
-            [_] => &statements.insert_one,
+            [_] if alike => &statements.insert_one,
             _ if alike => &statements.insert_alike,
             _ => &statements.insert,
         };
@@ -171,7 +160,14 @@ fn are_alike(a: &NewJob<'_>, b: &NewJob<'_>) -> bool {
         && a.stamps == b.stamps
 }
 
-/// What [`values`] and [`times`] take.
+/// Whether no sum can overflow.
+fn is_plain(job: &NewJob<'_>, offset: i64) -> bool {
+    let plain = |seconds: i64| (-PLAIN..=PLAIN).contains(&seconds);
+    let (relative, time) = ready(job);
+    plain(offset) && (!relative || plain(time)) && job.expires.is_none_or(plain)
+}
+
+/// What [`values`] take.
 fn add_alike(arguments: Arguments, first: &NewJob<'_>, jobs: &[NewJob<'_>]) -> Arguments {
     let (relative, time) = ready(first);
     let arguments = arguments.add(first.queue);

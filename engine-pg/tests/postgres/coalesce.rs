@@ -1,8 +1,11 @@
 //! Calls that are done together with others, as if each had been alone.
 
-use alkstore::{EnqueueOpts, Store};
+use std::time::Duration;
+
+use alkstore::engine::{ClaimRequest, Queues as _};
+use alkstore::{EnqueueOpts, Job, Store};
 use alkstore_contract_tests::postgres_server::Database;
-use alkstore_postgres::Postgres;
+use alkstore_postgres::{Postgres, PostgresOptions};
 use futures::future::{join_all, poll_immediate};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
@@ -185,4 +188,39 @@ async fn claims_made_together_are_told_apart() {
         claim.unwrap();
     }
     assert_eq!(database.sql("SELECT count(*) FROM alkstore.jobs"), "190");
+}
+
+/// However many they are, claims that go together are served in their order from the highest
+/// level down, whatever is above that is not ready.
+#[tokio::test]
+async fn claims_that_go_together_go_down_the_levels() {
+    for delayed in [0, 3] {
+        let database = database();
+        let engine = PostgresOptions::new().open(&database.url()).await.unwrap();
+        let work = queue(&Store::new(engine.clone()), "work");
+        let plain = EnqueueOpts::default;
+        let later = plain().priority(9).delay(Duration::from_secs(3600));
+        work.enqueue_batch(&vec![0; delayed], later).await.unwrap();
+        let low = work.enqueue_batch(&vec![0; 150], plain()).await.unwrap();
+        let high = work.enqueue_batch(&[0; 100], plain().priority(5));
+        let mut ids = high.await.unwrap().into_iter().chain(low);
+        let request = |(worker, limit)| ClaimRequest {
+            queue: "work",
+            worker,
+            limit,
+        };
+        let requests = [("a", 60), ("b", 60), ("c", 100), ("d", 60)].map(request);
+        let claimed = engine.claim_jobs(&requests).await.unwrap();
+        for (request, jobs) in std::iter::zip(&requests, &claimed) {
+            let own = jobs.iter().map(|job| job.id);
+            let limit = usize::try_from(request.limit).unwrap();
+            assert_eq!(
+                own.collect::<Vec<_>>(),
+                ids.by_ref().take(limit).collect::<Vec<_>>()
+            );
+            let theirs = |job: &Job| job.worker_id.as_deref() == Some(request.worker);
+            assert!(jobs.iter().all(theirs));
+        }
+        assert_eq!(claimed.iter().map(Vec::len).sum::<usize>(), 250);
+    }
 }

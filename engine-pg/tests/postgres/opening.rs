@@ -223,7 +223,8 @@ async fn a_plain_role_needs_its_schema_only() {
 
     database.sql(&format!(
         "GRANT USAGE ON SCHEMA alkstore TO {user};
-         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA alkstore TO {user}"
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA alkstore TO {user};
+         GRANT USAGE ON ALL SEQUENCES IN SCHEMA alkstore TO {user}"
     ));
     let store = Store::new(PostgresOptions::new().open(&url(&user)).await.unwrap());
     works(&store).await;
