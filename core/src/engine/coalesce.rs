@@ -181,16 +181,27 @@ where
         Place::Waiting(waiting) => waiting,
         Place::First(holder) => {
             let turn = Turn::<E, W>::new(engine, lane, holder);
-            if lanes.crowd.probe(W::INLINE) {
-                turn.holder.watch(pin!(tokio::task::yield_now())).await;
-            }
-            match lanes.join(lane, &turn.holder, &items) {
-                Some(waiting) => waiting,
-                None => return turn.holder.watch(alone).await,
+            let looked = look_around(&turn).await;
+            match looked.then(|| lanes.join(lane, &turn.holder, &items)) {
+                Some(Some(waiting)) => waiting,
+                _ => return turn.holder.watch(alone).await,
             }
         }
     };
     wait::<E, W>(engine, lane, waiting).await.map(result)
+}
+
+/// Lets others run first, if some are likely to come; returns whether they were let.
+async fn look_around<E, W>(turn: &Turn<'_, E, W>) -> bool
+where
+    E: Clone + Send + Sync + 'static,
+    W: Work<E>,
+{
+    let looks = W::lanes(turn.engine).crowd.probe(W::INLINE);
+    if looks {
+        turn.holder.watch(pin!(tokio::task::yield_now())).await;
+    }
+    looks
 }
 
 async fn wait<E, W>(

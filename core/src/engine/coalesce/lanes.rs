@@ -191,7 +191,7 @@ where
     E: Clone + Send + Sync + 'static,
     W: Work<E>,
 {
-    engine: &'t E,
+    pub(super) engine: &'t E,
     lane: &'t str,
     pub(super) holder: Arc<Pulse>,
     work: PhantomData<W>,
