@@ -52,25 +52,25 @@ fn calls<E: Engine>(store: &Store<E>) -> Vec<Call<'_>> {
         (
             "enqueue",
             Box::new(move || {
-                black_box(now!(queue.enqueue(PAYLOAD, EnqueueOpts::default())).ok());
+                black_box(&now!(queue.enqueue(PAYLOAD, EnqueueOpts::default())));
             }),
         ),
         (
             "claim_one",
             Box::new(move || {
-                black_box(now!(claims.claim_one("worker")).ok());
+                black_box(&now!(claims.claim_one("worker")));
             }),
         ),
         (
             "read_since",
             Box::new(move || {
-                black_box(now!(stream.read_since(0, 10)).ok());
+                black_box(&now!(stream.read_since(0, 10)));
             }),
         ),
         (
             "notify",
             Box::new(move || {
-                black_box(now!(store.notify("prices", PAYLOAD)).ok());
+                black_box(&now!(store.notify("prices", PAYLOAD)));
             }),
         ),
     ]
@@ -98,7 +98,7 @@ fn bare(engine: &Null) -> Vec<Call<'_>> {
                     expires: None,
                     stamps,
                 };
-                black_box(now!(engine.insert_jobs(At::Auto, &[job])).ok());
+                black_box(&now!(engine.insert_jobs(At::Auto, &[job])));
             }),
         ),
         (
@@ -109,20 +109,25 @@ fn bare(engine: &Null) -> Vec<Call<'_>> {
                     worker: "worker",
                     limit: 1,
                 };
-                black_box(now!(engine.claim_jobs(&[request])).ok());
+                black_box(&now!(engine.claim_jobs(&[request])));
             }),
         ),
         (
             "read_since",
             Box::new(move || {
-                black_box(now!(engine.read_events(At::Auto, "users", After::Offset(0), 10)).ok());
+                black_box(&now!(engine.read_events(
+                    At::Auto,
+                    "users",
+                    After::Offset(0),
+                    10
+                )));
             }),
         ),
         (
             "notify",
             Box::new(move || {
                 let payload = serde_json::to_vec(PAYLOAD).expect("it encodes");
-                black_box(now!(engine.send_notify(At::Auto, "prices", &payload)).ok());
+                black_box(&now!(engine.send_notify(At::Auto, "prices", &payload)));
             }),
         ),
     ]

@@ -34,11 +34,21 @@ pub(crate) fn check_shared(name: &str) -> Result<()> {
 
 /// Checks a name that means something only beside a shared one: a stream's consumer, a
 /// lock's owner, a worker, an event's key.
+#[inline]
 pub(crate) fn check_local(name: &str) -> Result<()> {
     // Most names begin with a letter; then nothing has to be trimmed to see that they are not
     // blank.
-    let may_be_blank = !name.starts_with(|first: char| first.is_ascii_graphic());
-    let reason = if may_be_blank && name.trim().is_empty() {
+    let begun = name.as_bytes().first().is_some_and(u8::is_ascii_graphic);
+    if begun && name.len() <= MAX_NAME_BYTES && !name.as_bytes().contains(&0) {
+        Ok(())
+    } else {
+        check_closely(name)
+    }
+}
+
+#[cold]
+fn check_closely(name: &str) -> Result<()> {
+    let reason = if name.trim().is_empty() {
         "it is empty or blank"
     } else if name.len() > MAX_NAME_BYTES {
         "it is longer than 255 bytes"

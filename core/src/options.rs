@@ -156,8 +156,15 @@ impl EnqueueOpts {
         self
     }
 
+    /// Whether there can be such a job.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        check_attempts(self.max_attempts)
+    }
+
     /// The queue's stamps with this job's own over them.
-    pub(crate) fn over(&self, queue: Stamps) -> Result<Stamps> {
+    #[inline]
+    pub(crate) fn over(&self, queue: Stamps) -> Stamps {
         override_attempts(queue, self.max_attempts)
     }
 }
@@ -204,22 +211,30 @@ impl ScheduleOpts {
 
     /// A plain queue's stamps with these over them.
     pub(crate) fn stamps(&self) -> Result<Stamps> {
-        override_attempts(QueueOpts::default().stamps()?, self.max_attempts)
+        check_attempts(self.max_attempts)?;
+        let stamps = QueueOpts::default().stamps()?;
+        Ok(override_attempts(stamps, self.max_attempts))
     }
 }
 
-fn override_attempts(stamps: Stamps, attempts: Option<i64>) -> Result<Stamps> {
-    let Some(max_attempts) = attempts else {
-        return Ok(stamps);
-    };
-    at_least("max_attempts", max_attempts, 1)?;
-    Ok(Stamps {
-        max_attempts,
+#[inline]
+fn check_attempts(attempts: Option<i64>) -> Result<()> {
+    match attempts {
+        Some(attempts) => at_least("max_attempts", attempts, 1),
+        None => Ok(()),
+    }
+}
+
+#[inline]
+fn override_attempts(stamps: Stamps, attempts: Option<i64>) -> Stamps {
+    Stamps {
+        max_attempts: attempts.unwrap_or(stamps.max_attempts),
         ..stamps
-    })
+    }
 }
 
 /// [`Error::InvalidArgument`] unless `value` is at least `least`, which is 0 or 1.
+#[inline]
 pub(crate) fn at_least(argument: &'static str, value: i64, least: i64) -> Result<()> {
     if value >= least {
         return Ok(());

@@ -98,7 +98,8 @@ impl<E: Engine> Queue<E> {
         P: Serialize + Sync + ?Sized,
     {
         let payload = payload::encode(payload)?;
-        let job = new_job(&self.name, &payload, &opts, self.stamps)?;
+        opts.check()?;
+        let job = new_job(&self.name, &payload, &opts, self.stamps);
         let ids = self.store.live()?.insert_jobs(At::Auto, &[job]).await?;
         only(ids)
     }
@@ -159,10 +160,9 @@ impl<E: Engine> Queue<E> {
         P: Serialize + Sync,
     {
         let encoded = Encoded::new(payloads.iter())?;
-        let jobs = encoded
-            .iter()
-            .map(|payload| new_job(&self.name, payload, &opts, self.stamps))
-            .collect::<Result<Vec<_>>>()?;
+        opts.check()?;
+        let job = |payload| new_job(&self.name, payload, &opts, self.stamps);
+        let jobs: Vec<_> = encoded.iter().map(job).collect();
         let engine = self.store.live()?;
         if jobs.is_empty() {
             return Ok(Vec::new());
@@ -375,31 +375,38 @@ impl<E: Engine> Queue<E> {
 }
 
 /// A job for an engine: the options resolved, the payload encoded.
+#[inline]
 pub(crate) fn new_job<'a>(
     queue: &'a str,
     payload: &'a [u8],
     opts: &EnqueueOpts,
     stamps: Stamps,
-) -> Result<NewJob<'a>> {
+) -> NewJob<'a> {
     let ready = match (opts.delay, opts.run_at) {
         (Some(delay), _) => Ready::In(delay),
         (None, Some(run_at)) => Ready::At(run_at),
         (None, None) => Ready::Now,
     };
-    let stamps = opts.over(stamps)?;
-    Ok(NewJob {
+    NewJob {
         queue,
         payload,
         ready,
         priority: opts.priority,
         expires: opts.expires,
-        stamps,
-    })
+        stamps: opts.over(stamps),
+    }
 }
 
 /// The one result of a call with one item.
-pub(crate) fn only<T>(results: Results<T>) -> Result<T> {
-    results.into_iter().next().ok_or_else(|| {
-        crate::Error::database("the engine broke its contract", "no result for an item")
-    })
+#[inline]
+pub(crate) fn only<T: Copy>(results: Results<T>) -> Result<T> {
+    match results.first() {
+        Some(result) => Ok(*result),
+        None => Err(no_result()),
+    }
+}
+
+#[cold]
+fn no_result() -> crate::Error {
+    crate::Error::database("the engine broke its contract", "no result for an item")
 }

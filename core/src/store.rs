@@ -122,6 +122,7 @@ impl<E: Engine> Store<E> {
     }
 
     /// The engine, unless the store is closed: the way of every operation to it.
+    #[inline]
     pub(crate) fn live(&self) -> Result<&E> {
         if self.is_closed() {
             Err(Error::store_closed())

@@ -85,7 +85,8 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
         P: Serialize + Sync + ?Sized,
     {
         let payload = payload::encode(payload)?;
-        let job = new_job(queue, &payload, opts, stamps)?;
+        opts.check()?;
+        let job = new_job(queue, &payload, opts, stamps);
         let run = self.start()?;
         run.wakes.add(Topic::queue(queue));
         let ids = run.engine.insert_jobs(run.at, &[job]).await;

@@ -43,8 +43,6 @@ enum Repeats {
     /// Ours and the limit in all, the others in the first: to pile the jobs up takes them longer
     /// than all the rest.
     Ours,
-    /// In the first.
-    Once,
 }
 
 /// Id, label, workload, tasks, the most operations, jobs behind or in front.
@@ -104,7 +102,7 @@ impl Case {
     fn new(place: usize, spec: &Spec, options: &Options) -> Self {
         let (id, label, workload, tasks, operations, behind) = *spec;
         let (metric, time, repeats) = match id {
-            "idle" => (Metric::Busy, IDLE, Repeats::Once),
+            "idle" => (Metric::Busy, IDLE, Repeats::Ours),
             "wake-same" | "wake-other" => (Metric::Time, WAKES, Repeats::Always),
             _ => {
                 let time = Duration::from_secs_f64(options.seconds);
@@ -146,7 +144,6 @@ impl Case {
             || match self.repeats {
                 Repeats::Always => true,
                 Repeats::Ours => peer == "ours" || peer == "raw",
-                Repeats::Once => false,
             }
     }
 }
