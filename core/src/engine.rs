@@ -31,6 +31,13 @@ use crate::queue::{Job, Swept};
 use crate::stream::StreamEvent;
 
 /// A result for each item of a slice; for a single item it takes no allocation.
+///
+/// ```
+/// use alkstore::engine::Results;
+///
+/// let ids: Results<i64> = [7].into_iter().collect();
+/// assert!(!ids.spilled());
+/// ```
 pub type Results<T> = SmallVec<[T; 1]>;
 
 /// Where an operation runs.
@@ -120,7 +127,7 @@ pub struct Stamps {
 }
 
 /// A job to insert.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewJob<'a> {
     /// The queue.
     pub queue: &'a str,
@@ -137,7 +144,7 @@ pub struct NewJob<'a> {
 }
 
 /// A wish for jobs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimRequest<'a> {
     /// The queue.
     pub queue: &'a str,
@@ -249,7 +256,7 @@ pub trait Queues: Backend {
 }
 
 /// An event to append.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewEvent<'a> {
     /// The stream.
     pub stream: &'a str,

@@ -3,6 +3,27 @@
 use crate::engine::{ClaimEnd, ClaimId, ClaimRequest, NewEvent, NewJob, Outcome, Ready, Stamps};
 
 /// A [`NewJob`] that waits.
+///
+/// ```
+/// use alkstore::engine::coalesce::OwnedJob;
+/// use alkstore::engine::{NewJob, Ready, Stamps};
+///
+/// let stamps = Stamps {
+///     visibility_timeout_s: 300,
+///     max_attempts: 3,
+///     backoff_base_s: 5,
+///     dead_letter_retention_s: None,
+/// };
+/// let job = NewJob {
+///     queue: "mail",
+///     payload: b"1",
+///     ready: Ready::Now,
+///     priority: 0,
+///     expires: None,
+///     stamps,
+/// };
+/// assert_eq!(OwnedJob::from(&job).borrow(), job);
+/// ```
 #[derive(Debug)]
 pub struct OwnedJob {
     queue: String,
@@ -42,6 +63,18 @@ impl OwnedJob {
 }
 
 /// A [`NewEvent`] that waits.
+///
+/// ```
+/// use alkstore::engine::coalesce::OwnedEvent;
+/// use alkstore::engine::NewEvent;
+///
+/// let event = NewEvent {
+///     stream: "orders",
+///     key: Some("customer-7"),
+///     payload: b"1",
+/// };
+/// assert_eq!(OwnedEvent::from(&event).borrow(), event);
+/// ```
 #[derive(Debug)]
 pub struct OwnedEvent {
     stream: String,
@@ -72,6 +105,18 @@ impl OwnedEvent {
 }
 
 /// A [`ClaimRequest`] that waits.
+///
+/// ```
+/// use alkstore::engine::coalesce::OwnedRequest;
+/// use alkstore::engine::ClaimRequest;
+///
+/// let request = ClaimRequest {
+///     queue: "mail",
+///     worker: "worker-1",
+///     limit: 10,
+/// };
+/// assert_eq!(OwnedRequest::from(&request).borrow(), request);
+/// ```
 #[derive(Debug)]
 pub struct OwnedRequest {
     queue: String,
@@ -102,6 +147,21 @@ impl OwnedRequest {
 }
 
 /// A [`ClaimEnd`] that waits.
+///
+/// ```
+/// use alkstore::engine::coalesce::OwnedEnd;
+/// use alkstore::engine::{ClaimEnd, ClaimId, Outcome};
+///
+/// let end = ClaimEnd {
+///     claim: ClaimId {
+///         id: 1,
+///         queue: "mail",
+///         attempt: 1,
+///     },
+///     outcome: Outcome::Done,
+/// };
+/// assert_eq!(OwnedEnd::from(&end).borrow(), end);
+/// ```
 #[derive(Debug)]
 pub struct OwnedEnd {
     queue: String,
