@@ -26,9 +26,13 @@ const OPENING: &str = "opening the database";
 /// Left to itself the server plans for the size that a table had when a statement was new, and
 /// a plan for an empty queue reads all of a full one. What is compiled first takes longer than
 /// all that these statements do.
-const PLANNER: [(&str, &str); 3] = [
+///
+/// Nor may it collect rows from an index and sort them, which it thinks is as good as to walk the
+/// index after a look at a queue that was empty.
+const PLANNER: [(&str, &str); 4] = [
     ("plan_cache_mode", "force_generic_plan"),
     ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
     ("jit", "off"),
 ];
 
@@ -227,7 +231,10 @@ impl PostgresOptions {
     /// engine is closed.
     ///
     /// The driver's pool asks the server about each connection at its return, so operations
-    /// take longer than on the engine's own connections.
+    /// take longer than on the engine's own connections. Its sessions plan statements as the
+    /// database says; on the engine's own, `plan_cache_mode` is `force_generic_plan`, and
+    /// `enable_seqscan`, `enable_bitmapscan` and `jit` are off, so that a plan from when a queue
+    /// was empty is good for a full one too. A pool that works on long queues should set the same.
     ///
     /// # Errors
     ///
