@@ -210,6 +210,23 @@ pub(super) fn sweep_all(schema: &str) -> Statement {
     Statement::new("sweeping", text)
 }
 
+/// Where a job stands in the order of claims.
+fn place(job: &Job) -> (Reverse<i64>, i64, i64) {
+    (Reverse(job.priority), job.run_at, job.id)
+}
+
+/// The jobs that a statement claimed, in the order of claims.
+fn jobs_of(rows: &[PgRow]) -> Result<Vec<Job>> {
+    let mut jobs = Vec::with_capacity(rows.len());
+    for row in rows {
+        if get::<Option<i64>>(row, 0)?.is_some() {
+            jobs.push(job(row)?);
+        }
+    }
+    jobs.sort_unstable_by_key(place);
+    Ok(jobs)
+}
+
 impl Postgres {
     pub(crate) async fn claim(&self, requests: &[ClaimRequest<'_>]) -> Result<Vec<Vec<Job>>> {
         let mut claimed: Vec<_> = requests.iter().map(|_| Vec::new()).collect();
@@ -230,6 +247,8 @@ impl Postgres {
             for (at, limit) in std::iter::zip(alike, limits) {
                 let most = usize::try_from(limit).unwrap_or(usize::MAX);
                 claimed[at].extend(jobs.by_ref().take(most));
+                // What came between two statements may be first of all.
+                claimed[at].sort_unstable_by_key(place);
             }
         }
         Ok(claimed)
@@ -248,12 +267,7 @@ impl Postgres {
             .pick(head, queue, &workers[..first], &bounds[..first])
             .await?;
         let remains = rows.first().map_or(Ok(0), |row| get::<i32>(row, REMAINS))?;
-        let mut jobs = Vec::new();
-        for row in &rows {
-            if get::<Option<i64>>(row, 0)?.is_some() {
-                jobs.push(job(row)?);
-            }
-        }
+        let mut jobs = jobs_of(&rows)?;
         if remains == 2 {
             self.sweep(queue).await?;
         }
@@ -262,17 +276,13 @@ impl Postgres {
             let more = |bound: &i64| (bound - claimed).max(0);
             let bounds: Vec<_> = bounds.iter().map(more).collect();
             match self.pick(&statements.claim, queue, workers, &bounds).await {
-                Ok(rows) => {
-                    for row in &rows {
-                        jobs.push(job(row)?);
-                    }
-                }
+                // After those of the head: so they were given to the workers.
+                Ok(rows) => jobs.extend(jobs_of(&rows)?),
                 Err(error) if jobs.is_empty() => return Err(error),
                 // What is claimed has to be told, or nobody works on it until its claim lapses.
                 Err(error) => tracing::warn!(%error, "fewer jobs were claimed than are there"),
             }
         }
-        jobs.sort_unstable_by_key(|job| (Reverse(job.priority), job.run_at, job.id));
         Ok(jobs)
     }
 
