@@ -117,8 +117,7 @@ pub trait Work<E>: fmt::Debug + Sized + Send + Sync + 'static {
     /// Whether it can be in a batch whose first item is `first`. Calls share a lane, and are
     /// batches of their own, if those who make the one then make the other: they come back
     /// together.
-    fn joins(&self, first: &Self) -> bool {
-        let _ = first;
+    fn joins(&self, _first: &Self) -> bool {
         true
     }
 

@@ -138,8 +138,8 @@ impl<W, O> Lanes<W, O> {
         let (mut next, mut later) = (Vec::new(), Vec::new());
         let mut items = 0;
         for call in std::mem::take(&mut lane.waiting) {
-            let first = next.first().unwrap_or(&call);
-            let joins = std::iter::zip(&call.items, &first.items).all(|(own, of)| joins(own, of));
+            let first = next.first().unwrap_or(&call).items.first();
+            let joins = first.is_none_or(|first| call.items.iter().all(|own| joins(own, first)));
             if joins && items + call.items.len() <= MOST_TOGETHER {
                 items += call.items.len();
                 next.push(call);
