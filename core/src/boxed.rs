@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
+use crate::engine::batch::batches_twin::DynBatches;
 use crate::engine::locks_twin::DynLocks;
 use crate::engine::notify_twin::DynNotify;
 use crate::engine::queues_twin::DynQueues;
@@ -59,7 +60,7 @@ impl fmt::Debug for BoxedTx {
 
 /// Every part of an engine behind one pointer.
 pub(crate) trait DynEngine:
-    DynBackend + DynQueues + DynStreams + DynLocks + DynNotify + DynSchedules
+    DynBackend + DynQueues + DynStreams + DynLocks + DynNotify + DynSchedules + DynBatches
 {
 }
 

@@ -1,8 +1,8 @@
 //! The seam between the contract and a database.
 //!
 //! An engine is a cheap handle on one database that implements [`Backend`] and one trait
-//! for each mechanism: [`Queues`], [`Streams`], [`Locks`], [`Notify`], [`Schedules`].
-//! Together they are an [`Engine`], which is all that users ever name. Engines hold SQL and
+//! for each mechanism: [`Queues`], [`Streams`], [`Locks`], [`Notify`], [`Schedules`], and
+//! [`Batches`] for writes that share a commit. Together they are an [`Engine`], which is all that users ever name. Engines hold SQL and
 //! connections; names are valid, payloads encoded and options resolved before they get here.
 //!
 //! Rules that all methods share:
@@ -15,7 +15,7 @@
 //!   is an empty result.
 //! - After [`Backend::close`] calls fail; the store does not make any.
 
-pub mod coalesce;
+pub(crate) mod batch;
 
 use std::any::Any;
 use std::future::Future;
@@ -25,10 +25,12 @@ use alkstore_macros::facade;
 use smallvec::SmallVec;
 
 use crate::Result;
+pub use crate::batch::Batch;
 use crate::notify::WakeReceiver;
 pub use crate::notify::{Topic, TopicKind, WakeHub, Wakes};
 use crate::queue::{Job, Swept};
 use crate::stream::StreamEvent;
+pub use batch::{BatchError, Batches, Batching, Write, Written};
 
 /// A result for each item of a slice; for a single item it takes no allocation.
 ///
@@ -455,9 +457,9 @@ pub trait Schedules: Backend {
 }
 
 /// A database that keeps the whole contract. Implemented by implementing its parts.
-pub trait Engine: Queues + Streams + Locks + Notify + Schedules {}
+pub trait Engine: Queues + Streams + Locks + Notify + Schedules + Batches {}
 
-impl<T: Queues + Streams + Locks + Notify + Schedules> Engine for T {}
+impl<T: Queues + Streams + Locks + Notify + Schedules + Batches> Engine for T {}
 
 /// An engine that is opened by a URL or a path.
 pub trait Open: Engine {

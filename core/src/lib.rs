@@ -62,6 +62,7 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
+mod batch;
 mod boxed;
 mod drivers;
 pub mod engine;

@@ -100,8 +100,7 @@ impl<E: Engine> Queue<E> {
         let payload = payload::encode(payload)?;
         opts.check()?;
         let job = new_job(&self.name, &payload, &opts, self.stamps);
-        let ids = self.store.live()?.insert_jobs(At::Auto, &[job]).await?;
-        only(ids)
+        only(self.store.insert_jobs(&[job]).await?)
     }
 
     /// Enqueues a job in a transaction, with this queue's options, and returns its id. The
@@ -163,11 +162,11 @@ impl<E: Engine> Queue<E> {
         opts.check()?;
         let job = |payload| new_job(&self.name, payload, &opts, self.stamps);
         let jobs: Vec<_> = encoded.iter().map(job).collect();
-        let engine = self.store.live()?;
+        self.store.live()?;
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        Ok(engine.insert_jobs(At::Auto, &jobs).await?.into_vec())
+        Ok(self.store.insert_jobs(&jobs).await?.into_vec())
     }
 
     /// Claims the next job, if one is ready. See [`Queue::claim_batch`].
@@ -178,7 +177,8 @@ impl<E: Engine> Queue<E> {
     ///
     /// # Cancel safety
     ///
-    /// A dropped call may have claimed the job; it comes back when the claim lapses.
+    /// A dropped call may have claimed the job; it is given back, or comes back when the claim
+    /// lapses if its runtime ends first.
     ///
     /// ```
     /// # use alkstore::{Engine, Queue, Result};
@@ -191,8 +191,7 @@ impl<E: Engine> Queue<E> {
     pub async fn claim_one(&self, worker: &str) -> Result<Option<JobHandle<E>>> {
         name::check_local(worker)?;
         let request = self.request(worker, 1);
-        let mut claimed = self.store.live()?.claim_jobs(&[request]).await?;
-        let job = claimed.pop().and_then(|mut jobs| jobs.pop());
+        let job = self.store.claim_jobs(request).await?.pop();
         Ok(job.map(|job| JobHandle::new(self.store.clone(), job)))
     }
 
@@ -217,7 +216,8 @@ impl<E: Engine> Queue<E> {
     ///
     /// # Cancel safety
     ///
-    /// A dropped call may have claimed jobs; they come back when the claims lapse.
+    /// A dropped call may have claimed jobs; they are given back, or come back when the claims
+    /// lapse if its runtime ends first.
     ///
     /// ```
     /// # use alkstore::{Engine, Queue, Result};
@@ -228,14 +228,13 @@ impl<E: Engine> Queue<E> {
     /// ```
     pub async fn claim_batch(&self, worker: &str, n: i64) -> Result<Vec<JobHandle<E>>> {
         name::check_local(worker)?;
-        let engine = self.store.live()?;
+        self.store.live()?;
         if n <= 0 {
             return Ok(Vec::new());
         }
-        let request = self.request(worker, n);
-        let claimed = engine.claim_jobs(&[request]).await?;
+        let claimed = self.store.claim_jobs(self.request(worker, n)).await?;
         let handle = |job| JobHandle::new(self.store.clone(), job);
-        Ok(claimed.into_iter().flatten().map(handle).collect())
+        Ok(claimed.into_iter().map(handle).collect())
     }
 
     /// Acks claims in one commit and returns how many landed. Each is judged by itself, as
@@ -270,11 +269,11 @@ impl<E: Engine> Queue<E> {
             .filter(|handle| handle.queue == *self.name)
             .map(end)
             .collect();
-        let engine = self.store.live()?;
+        self.store.live()?;
         if ends.is_empty() {
             return Ok(0);
         }
-        let landed = engine.finish_claims(At::Auto, &ends).await?;
+        let landed = self.store.finish_claims(&ends).await?;
         Ok(landed.into_iter().filter(|landed| *landed).count())
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::batch::Lanes;
 use crate::boxed::{BoxedEngine, BoxedStore};
 use crate::engine::{Engine, Open};
 use crate::{Error, Result};
@@ -20,6 +21,7 @@ use crate::{Error, Result};
 pub struct Store<E> {
     engine: E,
     closed: Arc<AtomicBool>,
+    lanes: Arc<Lanes>,
 }
 
 impl<E: Engine> Clone for Store<E> {
@@ -27,6 +29,7 @@ impl<E: Engine> Clone for Store<E> {
         Self {
             engine: self.engine.clone(),
             closed: Arc::clone(&self.closed),
+            lanes: Arc::clone(&self.lanes),
         }
     }
 }
@@ -44,6 +47,7 @@ impl<E: Engine> Store<E> {
         Self {
             engine,
             closed: Arc::default(),
+            lanes: Arc::default(),
         }
     }
 
@@ -92,6 +96,7 @@ impl<E: Engine> Store<E> {
         Store {
             engine: BoxedEngine::new(self.engine),
             closed: self.closed,
+            lanes: self.lanes,
         }
     }
 
@@ -112,6 +117,7 @@ impl<E: Engine> Store<E> {
     /// ```
     pub async fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        self.lanes.close();
         self.engine.close().await;
     }
 
@@ -119,6 +125,10 @@ impl<E: Engine> Store<E> {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn lanes(&self) -> &Arc<Lanes> {
+        &self.lanes
     }
 
     /// The engine, unless the store is closed: the way of every operation to it.

@@ -115,7 +115,7 @@ impl<E: Engine> Stream<E> {
             key,
             payload: &payload,
         };
-        only(self.store.live()?.append_events(At::Auto, &[event]).await?)
+        only(self.store.append_events(&[event]).await?)
     }
 
     /// Publishes events, each with an optional key, in one commit and returns their offsets
@@ -152,11 +152,11 @@ impl<E: Engine> Stream<E> {
                 payload,
             })
             .collect();
-        let engine = self.store.live()?;
+        self.store.live()?;
         if events.is_empty() {
             return Ok(Vec::new());
         }
-        Ok(engine.append_events(At::Auto, &events).await?.into_vec())
+        Ok(self.store.append_events(&events).await?.into_vec())
     }
 
     /// Up to `limit` events with an offset greater than `offset`, ascending. Zero or a

@@ -15,7 +15,6 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, PgTransaction, Type};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::coalesce::AllLanes;
 use crate::error::{self, failed};
 use crate::listener::Listener;
 use crate::notify::Notifier;
@@ -38,7 +37,6 @@ pub(crate) struct Inner {
     pub(crate) hub: WakeHub,
     pub(crate) notifier: Notifier,
     pub(crate) listener: Listener,
-    pub(crate) lanes: AllLanes,
     closed: AtomicBool,
 }
 
@@ -75,7 +73,6 @@ impl Inner {
         let notifier = Notifier::new(settings.wake_debounce, sender);
         let hub = listener.hub().clone();
         let closed = AtomicBool::new(false);
-        let lanes = AllLanes::default();
         Self {
             pool,
             statements,
@@ -83,7 +80,6 @@ impl Inner {
             hub,
             notifier,
             listener,
-            lanes,
             closed,
         }
     }

@@ -62,7 +62,7 @@
 #![deny(missing_docs)]
 
 mod backend;
-mod coalesce;
+mod batch;
 mod error;
 mod listener;
 mod lock;

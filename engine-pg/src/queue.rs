@@ -4,9 +4,6 @@ mod claim;
 mod finish;
 mod insert;
 
-use std::pin::pin;
-
-use alkstore::engine::coalesce::{OwnedEnd, OwnedJob, OwnedRequest, together};
 use alkstore::engine::{At, ClaimEnd, ClaimId, ClaimRequest, NewJob, Queues, Results};
 use alkstore::{Job, JobState, Result, Swept};
 use sqlx::postgres::PgRow;
@@ -14,7 +11,6 @@ use sqlx::{PgConnection, Row as _};
 
 use crate::Postgres;
 use crate::backend::{Arguments, Statement};
-use crate::coalesce::{Worked, Working};
 use crate::error::failed;
 use crate::schema::{NOW, sum};
 
@@ -32,6 +28,7 @@ pub(crate) struct Statements {
     pub(crate) ack_all: Statement,
     pub(crate) finish: Statement,
     extend: Statement,
+    release: Statement,
     cancel: Statement,
     find: Statement,
     sweep_all: Statement,
@@ -51,6 +48,7 @@ impl Statements {
             ack_all: finish::ack_all(schema),
             finish: finish::finish(schema, channel),
             extend: extend(schema),
+            release: finish::release(schema),
             cancel: cancel(schema),
             find: find(schema),
             sweep_all: claim::sweep_all(schema),
@@ -146,24 +144,11 @@ impl Queues for Postgres {
         at: At<'_, PgConnection>,
         jobs: &[NewJob<'_>],
     ) -> Result<Results<i64>> {
-        match at {
-            At::In(_) => self.insert(at, jobs).await,
-            At::Auto => {
-                let alone = pin!(self.insert(At::Auto, jobs));
-                let items = || jobs.iter().map(OwnedJob::from).collect();
-                together(self, "", jobs.len(), items, alone, Results::from).await
-            }
-        }
+        self.insert(at, jobs).await
     }
 
     async fn claim_jobs(&self, requests: &[ClaimRequest<'_>]) -> Result<Vec<Vec<Job>>> {
-        // Another queue has nothing to do with it.
-        let lane = requests.first().map_or("", |request| request.queue);
-        let alone = pin!(self.claim(requests));
-        let claim = |request| Working::Claim(OwnedRequest::from(request));
-        let items = || requests.iter().map(claim).collect();
-        let jobs = |worked: Vec<Worked>| worked.into_iter().map(Worked::jobs).collect();
-        together(self, lane, requests.len(), items, alone, jobs).await
+        self.claim(requests).await
     }
 
     async fn finish_claims(
@@ -171,17 +156,7 @@ impl Queues for Postgres {
         at: At<'_, PgConnection>,
         ends: &[ClaimEnd<'_>],
     ) -> Result<Results<bool>> {
-        match at {
-            At::In(_) => self.finish(at, ends).await,
-            At::Auto => {
-                let lane = ends.first().map_or("", |end| end.claim.queue);
-                let alone = pin!(self.finish(At::Auto, ends));
-                let end = |end| Working::End(OwnedEnd::from(end));
-                let items = || ends.iter().map(end).collect();
-                let landed = |worked: Vec<Worked>| worked.into_iter().map(Worked::landed).collect();
-                together(self, lane, ends.len(), items, alone, landed).await
-            }
-        }
+        self.finish(at, ends).await
     }
 
     async fn extend_claim(&self, claim: &ClaimId<'_>, extend: i64) -> Result<bool> {

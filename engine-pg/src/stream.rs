@@ -1,8 +1,5 @@
 //! Streams in SQL.
 
-use std::pin::pin;
-
-use alkstore::engine::coalesce::{OwnedEvent, together};
 use alkstore::engine::{After, At, NewEvent, Results, Streams, Topic};
 use alkstore::{Result, StreamEvent};
 use sqlx::PgConnection;
@@ -134,18 +131,7 @@ impl Streams for Postgres {
         at: At<'_, PgConnection>,
         events: &[NewEvent<'_>],
     ) -> Result<Results<i64>> {
-        let first = events.first().map_or("", |event| event.stream);
-        let one_stream = events.iter().all(|event| event.stream == first);
-        match at {
-            At::Auto if one_stream => {
-                // Whoever waits for a transaction that publishes to the stream waits with all
-                // that publish to it, and with nobody else.
-                let alone = pin!(self.append(At::Auto, events));
-                let items = || events.iter().map(OwnedEvent::from).collect();
-                together(self, first, events.len(), items, alone, Results::from).await
-            }
-            at => self.append(at, events).await,
-        }
+        self.append(at, events).await
     }
 
     async fn read_events(

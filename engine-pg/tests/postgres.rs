@@ -7,12 +7,12 @@
     reason = "these are tests"
 )]
 
+#[path = "postgres/batch.rs"]
+mod batch;
 #[path = "postgres/cancel.rs"]
 mod cancel;
 #[path = "postgres/claim.rs"]
 mod claim;
-#[path = "postgres/coalesce.rs"]
-mod coalesce;
 #[path = "postgres/cost.rs"]
 mod cost;
 #[path = "postgres/listener.rs"]

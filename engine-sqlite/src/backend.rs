@@ -2,22 +2,21 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use alkstore::engine::Topic;
-use alkstore::engine::coalesce::{Failed, Lanes};
+use alkstore::engine::{Batch, BatchError, Written};
 use alkstore::{Error, Result};
 use rusqlite::Connection;
 use sqlx::{SqliteConnection, SqlitePool};
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard, OwnedMutexGuard};
 use tokio::task::coop::consume_budget;
 use tokio::time::timeout;
 
 use crate::checkpoint::Checkpoints;
-use crate::coalesce::{Write, Wrote};
 use crate::error::{Answer, Busy, Failure};
 use crate::exec::{Awaiting, Inline};
+use crate::gate::{Entered, Gate};
 use crate::notify::Hearing;
 use crate::place::Place;
 use crate::readers::Readers;
@@ -27,12 +26,11 @@ use crate::watch::Watch;
 pub(crate) struct Inner {
     pub(crate) place: Place,
     pub(crate) settings: Settings,
-    /// Whoever holds this may write: the one queue that writers of this process stand in.
-    writer: Arc<AsyncMutex<Writer>>,
+    /// The one line that writers of this process stand in.
+    gate: Arc<Gate>,
     /// A `Tx` holds the writer, or is about to.
     in_transaction: AtomicBool,
     readers: Readers,
-    pub(crate) lanes: Lanes<Write, Wrote>,
     pub(crate) pool: SqlitePool,
     /// The pool was made here and is closed with the store.
     pub(crate) own_pool: bool,
@@ -77,14 +75,13 @@ impl Inner {
         Self {
             readers: Readers::new(settings.readers),
             hearing: Arc::new(Hearing::new(writer.path(), place.memory)),
-            writer: Arc::new_cyclic(|own| {
-                AsyncMutex::new(Writer {
+            gate: Arc::new_cyclic(|own| {
+                Gate::new(Writer {
                     checkpoints: Checkpoints::take_over(&writer, own.clone()),
                     connection: Some(writer),
                 })
             }),
             in_transaction: AtomicBool::new(false),
-            lanes: Lanes::default(),
             watch: Mutex::new(None),
             closed: AtomicBool::new(false),
             place,
@@ -117,65 +114,69 @@ impl Inner {
         // Nothing below waits as a rule: a task that calls again and again lets others run.
         consume_budget().await;
         let mut backoff = Backoff::new(self.settings.busy_timeout);
-        let mut writer = self.hold_writer(doing, &mut backoff).await?;
         loop {
-            let result = begin(writer.open()?).map_err(Unwritten::undone);
-            match result.and_then(|()| self.finish(&mut writer, &operation, &touched)) {
+            let entered = self.enter(doing, &backoff).await?;
+            let result = {
+                let mut writer = entered.writer();
+                let begun = begin(writer.open()?).map_err(Unwritten::undone);
+                begun.and_then(|()| self.finish(&mut writer, &operation, &touched))
+            };
+            // Others may try while this one pauses.
+            drop(entered);
+            match result {
                 Ok(value) => return Ok(value),
-                Err(unwritten) if unwritten.failure.is_busy() => backoff.busy(doing).await?,
+                Err(unwritten) if unwritten.failure.is_busy() => {
+                    backoff.busy(doing, self.who_is_busy()).await?;
+                }
                 Err(unwritten) => return Err(unwritten.failure.into_error(doing)),
             }
         }
     }
 
-    /// Begins a write transaction for whoever has waited since then.
-    pub(crate) async fn begin_writing(
+    /// Runs a batch in a write transaction of its own.
+    ///
+    /// The batch is formed once the transaction has begun, and nothing is awaited from then on.
+    pub(crate) async fn write_batch<T: FromIterator<Written>>(
         &self,
-        doing: &'static str,
-        since: Instant,
-    ) -> Result<Writing> {
-        let mut backoff = Backoff::since(since, self.settings.busy_timeout);
-        let waiting = Arc::clone(&self.writer).lock_owned();
-        let mut writer = match Arc::clone(&self.writer).try_lock_owned() {
-            Ok(writer) => writer,
-            Err(_) => timeout(backoff.left(), waiting)
-                .await
-                .map_err(|_| self.who_holds_it().into_error(doing))?,
-        };
+        batch: &mut Batch,
+        run: impl FnOnce(&mut Batch, &mut Writer) -> Result<T, Unwritten> + Send,
+    ) -> Result<T, BatchError> {
+        consume_budget().await;
+        // Each call of the batch has its own limit.
+        let mut backoff = Backoff::new(Duration::MAX);
         loop {
-            match begin(writer.open()?) {
-                Ok(()) => return Ok(Writing(writer)),
-                Err(failure) if failure.is_busy() => backoff.busy(doing).await?,
-                Err(failure) => return Err(failure.into_error(doing)),
+            let entered = self.gate.enter().await.map_err(BatchError::Failed)?;
+            {
+                let mut writer = entered.writer();
+                match begin(writer.open().map_err(BatchError::Failed)?) {
+                    Ok(()) => {
+                        let result = run(batch, &mut writer);
+                        return result.map_err(|unwritten| self.batch_error(unwritten));
+                    }
+                    Err(failure) if failure.is_busy() => {}
+                    Err(failure) => return Err(BatchError::Failed(failure.into_error(WRITING))),
+                }
             }
+            drop(entered);
+            backoff.pause().await.ok();
         }
     }
 
-    /// Runs `operation` in a transaction that has begun, as [`Inner::write`] does.
-    pub(crate) async fn write_on<T>(
-        &self,
-        doing: &'static str,
-        mut writing: Writing,
-        operation: impl Fn(&mut Inline<'_>, i64) -> Answer<T> + Send,
-        touched: impl Fn(&T, &mut dyn FnMut(Topic<'_>)) + Send,
-    ) -> Result<T, Failed> {
-        let mut backoff = Backoff::new(self.settings.busy_timeout);
-        loop {
-            match self.finish(&mut writing.0, &operation, &touched) {
-                Ok(value) => return Ok(value),
-                Err(unwritten) if unwritten.failure.is_busy() => {
-                    backoff.busy(doing).await.map_err(Failed::Broken)?;
-                    let begun = writing.0.open().map(begin).map_err(Failed::Broken)?;
-                    begun.map_err(|failure| Failed::Broken(failure.into_error(doing)))?;
-                }
-                Err(unwritten) => return Err(unwritten.into_failed(doing)),
-            }
+    fn batch_error(&self, unwritten: Unwritten) -> BatchError {
+        if unwritten.failure.is_busy() {
+            return BatchError::Blocked(self.who_is_busy().into_error(WRITING));
+        }
+        let error = unwritten.failure.into_error(WRITING);
+        if unwritten.in_doubt {
+            BatchError::Failed(error)
+        } else {
+            BatchError::Refused(error)
         }
     }
 
     /// Does the operation in the transaction that has begun, ends that, and sees to what comes
     /// of it.
-    fn finish<T>(
+    pub(crate) fn finish<T>(
         &self,
         writer: &mut Writer,
         operation: &impl Fn(&mut Inline<'_>, i64) -> Answer<T>,
@@ -204,16 +205,19 @@ impl Inner {
     }
 
     fn commit(&self, connection: &Connection) -> Answer<()> {
-        let deadline = Instant::now() + self.settings.busy_timeout;
+        /// A read of this crate's is shorter than this.
+        const SPIN: Duration = Duration::from_micros(100);
+        let begun = Instant::now();
         loop {
             let result = connection.prepare_cached("COMMIT")?.execute([]);
             match result.map_err(Failure::from) {
                 // Only in memory can readers stand in the way of a commit, for as long as
-                // one statement of theirs takes; a file in WAL mode has no such moment.
+                // a statement of theirs takes; a file in WAL mode has no such moment. If it takes
+                // long, the write is tried anew later.
                 Err(failure)
-                    if self.place.memory && failure.is_busy() && Instant::now() < deadline =>
+                    if self.place.memory && failure.is_busy() && begun.elapsed() < SPIN =>
                 {
-                    std::thread::sleep(Duration::from_micros(50));
+                    std::thread::yield_now();
                 }
                 result => return result.map(|_| ()),
             }
@@ -232,7 +236,9 @@ impl Inner {
         let (_permit, mut reader) = self.readers.take(&self.place, doing, &mut backoff).await?;
         loop {
             match operation(&mut Inline(&mut reader), self.now()) {
-                Err(failure) if failure.is_busy() => backoff.busy(doing).await?,
+                Err(failure) if failure.is_busy() => {
+                    backoff.busy(doing, Busy::OtherProcess).await?;
+                }
                 result => {
                     self.readers.give(reader);
                     return result.map_err(|failure| failure.into_error(doing));
@@ -270,17 +276,13 @@ impl Inner {
         result.map_err(|failure| failure.into_joined_error(doing))
     }
 
-    async fn hold_writer(
-        &self,
-        doing: &'static str,
-        backoff: &mut Backoff,
-    ) -> Result<MutexGuard<'_, Writer>> {
-        match self.writer.try_lock() {
-            Ok(writer) => Ok(writer),
-            Err(_) => timeout(backoff.left(), self.writer.lock())
-                .await
-                .map_err(|_| self.who_holds_it().into_error(doing)),
+    async fn enter(&self, doing: &'static str, backoff: &Backoff) -> Result<Entered> {
+        if let Some(entered) = self.gate.try_enter() {
+            return Ok(entered);
         }
+        timeout(backoff.left(), self.gate.enter())
+            .await
+            .map_err(|_| self.who_holds_it().into_error(doing))?
     }
 
     /// The writer, for a transaction that outlives the call.
@@ -289,22 +291,28 @@ impl Inner {
         doing: &'static str,
         backoff: &mut Backoff,
     ) -> Result<Kept> {
-        let waiting = Arc::clone(&self.writer).lock_owned();
-        let writer = timeout(backoff.left(), waiting)
-            .await
-            .map_err(|_| self.who_holds_it().into_error(doing))?;
+        let entered = self.enter(doing, backoff).await?;
         self.in_transaction.store(true, Ordering::SeqCst);
         Ok(Kept {
-            writer,
+            entered,
             inner: Arc::clone(self),
         })
     }
 
     /// Why the writer was not free in time: else it is held for microseconds, or by one who
     /// waits for another process.
-    fn who_holds_it(&self) -> Busy {
+    pub(crate) fn who_holds_it(&self) -> Busy {
         if self.in_transaction.load(Ordering::SeqCst) {
             Busy::OwnTransaction
+        } else {
+            self.who_is_busy()
+        }
+    }
+
+    /// Who kept the database busy for one who had the gate.
+    fn who_is_busy(&self) -> Busy {
+        if self.place.memory {
+            Busy::OwnReader
         } else {
             Busy::OtherProcess
         }
@@ -316,7 +324,8 @@ impl Inner {
         self.hearing.hub().close();
         self.stop_watching();
         self.readers.close();
-        if let Ok(mut writer) = timeout(self.settings.busy_timeout, self.writer.lock()).await {
+        if let Ok(Ok(entered)) = timeout(self.settings.busy_timeout, self.gate.close()).await {
+            let mut writer = entered.writer();
             writer.connection = None;
             writer.checkpoints = Checkpoints::default();
         }
@@ -364,21 +373,9 @@ fn roll_back(connection: &Connection) {
     }
 }
 
-/// The writer, with a transaction that has begun. Dropping it rolls that back.
-#[derive(Debug)]
-pub(crate) struct Writing(OwnedMutexGuard<Writer>);
-
-impl Drop for Writing {
-    fn drop(&mut self) {
-        if let Some(connection) = &self.0.connection {
-            roll_back(connection);
-        }
-    }
-}
-
 /// A write transaction that was rolled back.
 #[derive(Debug)]
-struct Unwritten {
+pub(crate) struct Unwritten {
     failure: Failure,
     /// It was the commit that failed: what of it reached the disk may come back after a crash.
     in_doubt: bool,
@@ -398,22 +395,20 @@ impl Unwritten {
             in_doubt: true,
         }
     }
-
-    fn into_failed(self, doing: &str) -> Failed {
-        let error = self.failure.into_error(doing);
-        if self.in_doubt {
-            Failed::Broken(error)
-        } else {
-            Failed::Undone(error)
-        }
-    }
 }
 
 /// The writer, held for a `Tx`.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    pub(crate) writer: OwnedMutexGuard<Writer>,
+    entered: Entered,
     pub(crate) inner: Arc<Inner>,
+}
+
+impl Kept {
+    /// The writer, for as long as nothing is awaited.
+    pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.entered.writer()
+    }
 }
 
 impl Drop for Kept {
@@ -421,6 +416,9 @@ impl Drop for Kept {
         self.inner.in_transaction.store(false, Ordering::SeqCst);
     }
 }
+
+/// What a batch is called in errors.
+pub(crate) const WRITING: &str = "writing";
 
 /// Waits between attempts on a database that others keep busy, until a deadline.
 #[derive(Debug)]
@@ -431,21 +429,16 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new(most: Duration) -> Self {
-        Self::since(Instant::now(), most)
-    }
-
-    /// For whoever has waited since then already.
-    fn since(since: Instant, most: Duration) -> Self {
         Self {
-            deadline: since.checked_add(most),
+            deadline: Instant::now().checked_add(most),
             attempts: 0,
         }
     }
 
-    /// Waits as [`Backoff::pause`] does for whoever else has the write lock.
-    async fn busy(&mut self, doing: &str) -> Result<()> {
+    /// Waits as [`Backoff::pause`] does, for the reason that its error names.
+    async fn busy(&mut self, doing: &str, why: Busy) -> Result<()> {
         let paused = self.pause().await;
-        paused.map_err(|()| Busy::OtherProcess.into_error(doing))
+        paused.map_err(|()| why.into_error(doing))
     }
 
     /// How much time is left.

@@ -12,9 +12,8 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use rusqlite::Connection;
-use tokio::sync::Mutex;
 
-use crate::backend::Writer;
+use crate::gate::Gate;
 use crate::place::{Place, Role};
 
 /// The log is copied each time that so many pages have come.
@@ -34,7 +33,7 @@ pub(crate) struct Checkpoints {
     length: i32,
     due: i32,
     /// What the thread holds to keep others from writing.
-    writer: Weak<Mutex<Writer>>,
+    writer: Weak<Gate>,
     /// Started with the first use.
     thread: Option<Thread>,
 }
@@ -48,7 +47,7 @@ struct Thread {
 
 impl Checkpoints {
     /// Takes the copying over from SQLite.
-    pub(crate) fn take_over(connection: &Connection, writer: Weak<Mutex<Writer>>) -> Self {
+    pub(crate) fn take_over(connection: &Connection, writer: Weak<Gate>) -> Self {
         connection.wal_hook(Some(|_, pages| {
             LENGTH.set(pages);
             Ok(())
@@ -90,7 +89,7 @@ impl Checkpoints {
     }
 }
 
-fn start(place: &Place, writer: &Weak<Mutex<Writer>>) -> Option<Thread> {
+fn start(place: &Place, writer: &Weak<Gate>) -> Option<Thread> {
     let connection = place.connect(Role::Reader).ok()?;
     let (signals, receiver) = sync_channel(1);
     let whole = Arc::new(AtomicBool::new(false));
@@ -100,8 +99,8 @@ fn start(place: &Place, writer: &Weak<Mutex<Writer>>) -> Option<Thread> {
             copy(&connection);
             if whole.swap(false, Ordering::AcqRel)
                 && let Some(writer) = writer.upgrade()
+                && let Ok(held) = writer.enter_blocking()
             {
-                let held = writer.blocking_lock();
                 copy(&connection);
                 drop(held);
             }

@@ -33,6 +33,9 @@ pub(crate) enum Busy {
          lock"
     )]
     OtherProcess,
+    /// A statement of this process that reads a database in memory.
+    #[error("a statement that reads this database in memory has not ended")]
+    OwnReader,
     /// The application uses all connections of the pool.
     #[error("no connection of the pool is free")]
     Pool,

@@ -52,10 +52,11 @@
 #![deny(missing_docs)]
 
 mod backend;
+mod batch;
 mod checkpoint;
-mod coalesce;
 mod error;
 mod exec;
+mod gate;
 mod lock;
 mod notify;
 mod options;

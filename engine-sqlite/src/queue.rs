@@ -1,14 +1,10 @@
 //! Jobs.
 
-use std::pin::pin;
-
-use alkstore::engine::coalesce::{OwnedEnd, OwnedJob, OwnedRequest, together};
 use alkstore::engine::{At, ClaimEnd, ClaimId, ClaimRequest, NewJob, Queues, Results, Topic};
 use alkstore::{Job, JobState, Result, Swept};
 use sqlx::SqliteConnection;
 
 use crate::Sqlite;
-use crate::coalesce::{Write, Wrote, all};
 use crate::error::Answer;
 use crate::exec::{Awaiting, Exec, Inline, Row, Value, ready};
 
@@ -49,7 +45,7 @@ mod finish;
 mod insert;
 
 pub(crate) use claim::claim;
-pub(crate) use finish::{finish, is_again};
+pub(crate) use finish::{finish, is_again, release};
 pub(crate) use insert::insert;
 
 const EXTEND: &str = "UPDATE __alkstore_jobs SET claim_expires_at = ?5
@@ -82,13 +78,7 @@ impl Queues for Sqlite {
                 let touched = |_: &Results<i64>, wake: &mut dyn FnMut(Topic<'_>)| {
                     queues(jobs).for_each(|queue| wake(Topic::queue(queue)));
                 };
-                let alone = pin!(self.inner().write(DOING, insert, touched));
-                let items = || {
-                    let jobs = jobs.iter().map(OwnedJob::from);
-                    jobs.map(Write::Insert).collect()
-                };
-                let ids = |wrote| all(wrote, Wrote::number);
-                together(self, "", jobs.len(), items, alone, ids).await
+                self.inner().write(DOING, insert, touched).await
             }
             At::In(conn) => {
                 let insert = async |x: &mut Awaiting<'_>, now| insert(x, now, jobs).await;
@@ -107,13 +97,7 @@ impl Queues for Sqlite {
             return Ok(Vec::new());
         }
         let claim = |x: &mut Inline<'_>, now| ready(claim(x, now, requests));
-        let alone = pin!(self.inner().write("claiming", claim, |_, _| {}));
-        let items = || {
-            let requests = requests.iter().map(OwnedRequest::from);
-            requests.map(Write::Claim).collect()
-        };
-        let claimed = |wrote| all(wrote, Wrote::claimed);
-        together(self, "", requests.len(), items, alone, claimed).await
+        self.inner().write("claiming", claim, |_, _| {}).await
     }
 
     async fn finish_claims(
@@ -133,13 +117,7 @@ impl Queues for Sqlite {
                         .filter(|(end, landed)| **landed && is_again(end));
                     back.for_each(|(end, _)| wake(Topic::queue(end.claim.queue)));
                 };
-                let alone = pin!(self.inner().write(DOING, finish, touched));
-                let items = || {
-                    let ends = ends.iter().map(OwnedEnd::from);
-                    ends.map(Write::End).collect()
-                };
-                let landed = |wrote| all(wrote, Wrote::landed);
-                together(self, "", ends.len(), items, alone, landed).await
+                self.inner().write(DOING, finish, touched).await
             }
             // As one insert is.
             (At::In(conn), [end]) if !is_again(end) => {

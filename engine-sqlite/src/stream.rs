@@ -1,15 +1,12 @@
 //! Streams of events.
 
-use std::pin::pin;
 use std::sync::LazyLock;
 
-use alkstore::engine::coalesce::{OwnedEvent, together};
 use alkstore::engine::{After, At, NewEvent, Results, Streams, Topic};
 use alkstore::{Result, StreamEvent};
 use sqlx::SqliteConnection;
 
 use crate::Sqlite;
-use crate::coalesce::{Write, Wrote, all};
 use crate::error::{Answer, Failure};
 use crate::exec::{Awaiting, CHUNKS, Exec, Inline, Value, chunk, chunked, ready};
 
@@ -27,13 +24,7 @@ impl Streams for Sqlite {
                 let touched = |_: &Results<i64>, wake: &mut dyn FnMut(Topic<'_>)| {
                     runs(events).for_each(|(stream, _)| wake(Topic::stream(stream)));
                 };
-                let alone = pin!(self.inner().write(DOING, append, touched));
-                let items = || {
-                    let events = events.iter().map(OwnedEvent::from);
-                    events.map(Write::Append).collect()
-                };
-                let offsets = |wrote| all(wrote, Wrote::number);
-                together(self, "", events.len(), items, alone, offsets).await
+                self.inner().write(DOING, append, touched).await
             }
             // One statement is whole by itself, and a stream without events is no trace.
             (At::In(conn), [_]) => {

@@ -27,7 +27,7 @@ impl Backend for Sqlite {
         let runtime = Handle::try_current().map_err(|error| Error::database(BEGINNING, error))?;
         let mut backoff = Backoff::new(self.inner().settings.busy_timeout);
         let kept = self.inner().keep_writer(BEGINNING, &mut backoff).await?;
-        if kept.writer.connection.is_none() {
+        if kept.writer().connection.is_none() {
             return Err(Error::store_closed());
         }
         // A driver's begin that is dropped half-way leaves its connection in doubt, so it runs
@@ -78,7 +78,7 @@ async fn begin(kept: Kept, mut backoff: Backoff, runtime: Handle) -> Result<Sqli
                 });
             }
             Ok(Err(error)) => Failure::from(error),
-            Err(_) => return Err(why_late(&kept.writer).into_error(BEGINNING)),
+            Err(_) => return Err(why_late(&kept.writer()).into_error(BEGINNING)),
         };
         if !failure.is_busy() {
             return Err(failure.into_error(BEGINNING));
@@ -165,17 +165,16 @@ impl Transaction for SqliteTx {
 
 impl Open {
     async fn commit(self, wakes: Wakes) -> Result<()> {
-        let Self { tx, mut kept } = self;
+        let Self { tx, kept } = self;
         tx.commit()
             .await
             .map_err(|error| Failure::from(error).into_error("committing"))?;
-        let Kept { writer, inner } = &mut kept;
-        if inner.hearing.hub().is_attached()
-            && let Some(connection) = &mut writer.connection
+        if kept.inner.hearing.hub().is_attached()
+            && let Some(connection) = &mut kept.writer().connection
         {
             wakes
                 .iter()
-                .for_each(|topic| inner.hearing.committed(connection, topic));
+                .for_each(|topic| kept.inner.hearing.committed(connection, topic));
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ pub struct Reference {
     pub(super) database: Arc<Database>,
     pub(super) hub: WakeHub,
     closed: Arc<watch::Sender<bool>>,
-    busy_timeout: Duration,
+    pub(super) busy_timeout: Duration,
 }
 
 impl Reference {
@@ -103,7 +103,7 @@ impl Reference {
         }
     }
 
-    fn wake(&self, wakes: &Wakes) {
+    pub(super) fn wake(&self, wakes: &Wakes) {
         match self.database.fault {
             Some(Fault::WakesStayInTheProcess) => wakes.iter().for_each(|t| self.hub.wake(t)),
             _ => self.database.wake(wakes),
@@ -111,7 +111,10 @@ impl Reference {
     }
 
     /// Waits for something, at most until the store is closed.
-    async fn unless_closed<R>(&self, what: impl Future<Output = Result<R>> + Send) -> Result<R> {
+    pub(super) async fn unless_closed<R>(
+        &self,
+        what: impl Future<Output = Result<R>> + Send,
+    ) -> Result<R> {
         let mut closed = self.closed.subscribe();
         tokio::select! {
             result = what => result,
@@ -121,7 +124,7 @@ impl Reference {
 }
 
 /// The way to a database and back, on which a future may be dropped.
-async fn on_the_way() {
+pub(super) async fn on_the_way() {
     for _ in 0..3 {
         tokio::task::yield_now().await;
     }

@@ -93,14 +93,19 @@ impl Database {
             Some(Fault::BusyWaitsForEver) => Duration::MAX,
             _ => timeout,
         };
-        let context = "the writer is busy";
-        let cause = "another transaction held it for longer than the busy timeout";
         tokio::time::timeout(timeout, turn)
             .await
-            .map_err(|_| match self.fault {
-                Some(Fault::BusyIsPermanent) => Error::database(context, cause),
-                _ => Error::transient(context, cause),
-            })
+            .map_err(|_| self.busy())
+    }
+
+    /// The error of one that has waited for the writer in vain.
+    pub(super) fn busy(&self) -> Error {
+        let context = "the writer is busy";
+        let cause = "another transaction held it for longer than the busy timeout";
+        match self.fault {
+            Some(Fault::BusyIsPermanent) => Error::database(context, cause),
+            _ => Error::transient(context, cause),
+        }
     }
 
     /// An operation that begins now.

@@ -213,6 +213,10 @@ faults! {
     ClaimIgnoresVisibility,
     /// A claim forgets what the attempt before it said.
     ClaimForgetsError,
+    /// Jobs that were claimed for a dropped call stay claimed.
+    DroppedClaimsStay,
+    /// Jobs that were claimed for a dropped call come back with an attempt spent.
+    DroppedClaimsCount,
     /// Lapsed claims never end.
     ReclaimNever,
     /// A claim ends one lapsed claim and no more.

@@ -20,6 +20,7 @@
 //! ```
 
 mod backend;
+mod batch;
 mod database;
 mod fault;
 mod harness;

@@ -66,7 +66,7 @@ impl Streams for Reference {
 }
 
 impl Work<'_> {
-    fn append_events(&mut self, events: &[NewEvent<'_>]) -> Vec<i64> {
+    pub(super) fn append_events(&mut self, events: &[NewEvent<'_>]) -> Vec<i64> {
         let mut offsets: Vec<_> = events
             .iter()
             .map(|event| self.append_event(event))

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use serde::de::DeserializeOwned;
 
 use crate::backoff;
-use crate::engine::{At, ClaimEnd, ClaimId, Engine, Outcome};
+use crate::engine::{ClaimEnd, ClaimId, Engine, Outcome};
 use crate::options::at_least;
 use crate::queue::only;
 use crate::{Result, Store, payload};
@@ -249,7 +249,7 @@ impl<E: Engine> JobHandle<E> {
             claim: self.claim(),
             outcome,
         };
-        only(self.store.live()?.finish_claims(At::Auto, &[end]).await?)
+        only(self.store.finish_claims(&[end]).await?)
     }
 }
 

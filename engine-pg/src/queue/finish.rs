@@ -118,7 +118,48 @@ pub(super) fn finish(schema: &str, channel: &str) -> Statement {
     Statement::new(DOING, text)
 }
 
+/// Claims by id `$2`, queue `$3` and attempts `$4`, to give back as if they had never been.
+/// Returns the queues that have jobs again.
+pub(super) fn release(schema: &str) -> Statement {
+    let holds = holds("(SELECT now FROM clock)");
+    let text = format!(
+        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
+         held AS MATERIALIZED (
+             SELECT jobs.id
+             FROM unnest($2::bigint[], $3::text[], $4::bigint[]) AS given (id, queue, attempt)
+             JOIN {schema}.jobs ON jobs.id = given.id AND jobs.queue = given.queue
+                 AND jobs.attempts = given.attempt
+             WHERE jobs.id = ANY ($2) AND {holds}
+             ORDER BY jobs.id
+             FOR UPDATE OF jobs
+         )
+         UPDATE {schema}.jobs SET worker_id = NULL, claim_expires_at = NULL, attempts = attempts - 1
+         WHERE id = ANY (ARRAY(SELECT id FROM held))
+         RETURNING queue"
+    );
+    Statement::new("giving claims back", text)
+}
+
 impl Postgres {
+    pub(crate) async fn release(&self, claims: &[ClaimId<'_>]) -> Result<()> {
+        let inner = self.inner();
+        let arguments = || {
+            inner
+                .arguments()
+                .add(claims.iter().map(|claim| claim.id).collect::<Vec<_>>())
+                .add(claims.iter().map(|claim| claim.queue).collect::<Vec<_>>())
+                .add(claims.iter().map(|claim| claim.attempt).collect::<Vec<_>>())
+        };
+        let rows = inner
+            .run(At::Auto, &inner.statements.queue.release, arguments)
+            .await?;
+        let queues = rows.iter().map(|row| get(row, 0));
+        for queue in queues.collect::<Result<HashSet<String>>>()? {
+            wake_later(inner, Topic::queue(&queue));
+        }
+        Ok(())
+    }
+
     async fn ack(&self, at: At<'_, PgConnection>, claim: &ClaimId<'_>) -> Result<bool> {
         let inner = self.inner();
         let arguments = || {

@@ -1,6 +1,6 @@
 //! The ends of claims.
 
-use alkstore::engine::{ClaimEnd, Outcome, Results, Topic};
+use alkstore::engine::{ClaimEnd, ClaimId, Outcome, Results, Topic};
 
 use super::held;
 use crate::error::Answer;
@@ -12,6 +12,9 @@ pub(super) const ACK: &str = "DELETE FROM __alkstore_jobs
      WHERE id = ?1 AND queue = ?2 AND attempts = ?3 AND claim_expires_at >= ?4";
 pub(super) const AGAIN: &str = "UPDATE __alkstore_jobs
      SET worker_id = NULL, claim_expires_at = NULL, run_at = ?5, last_error = ?6
+     WHERE id = ?1 AND queue = ?2 AND attempts = ?3 AND claim_expires_at >= ?4";
+const RELEASE: &str = "UPDATE __alkstore_jobs
+     SET worker_id = NULL, claim_expires_at = NULL, attempts = attempts - 1
      WHERE id = ?1 AND queue = ?2 AND attempts = ?3 AND claim_expires_at >= ?4";
 pub(super) const BURY_CLAIMED: &str = bury!(
     "?5",
@@ -45,6 +48,16 @@ pub(crate) async fn finish<X: Exec>(
         landed.push(done.changes > 0);
     }
     Ok(landed)
+}
+
+/// Gives claims back that nobody has heard of, and tells their queues.
+pub(crate) async fn release<X: Exec>(x: &mut X, now: i64, claims: &[ClaimId<'_>]) -> Answer<()> {
+    for claim in claims {
+        if x.execute(RELEASE, &held(claim, now)).await?.changes > 0 {
+            bump(x, Topic::queue(claim.queue)).await?;
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn is_again(end: &ClaimEnd<'_>) -> bool {

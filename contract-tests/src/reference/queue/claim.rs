@@ -8,7 +8,7 @@ use alkstore::{Job, JobState};
 use super::{Fault, Rules, Work, most};
 
 impl Work<'_> {
-    pub(super) fn claim(&mut self, wish: &ClaimRequest<'_>) -> Vec<Job> {
+    pub(in crate::reference) fn claim(&mut self, wish: &ClaimRequest<'_>) -> Vec<Job> {
         let passes_by = [Fault::ClaimTakesExpired, Fault::ClaimLeavesExpired];
         if !passes_by.iter().any(|fault| self.rules.breaks(*fault)) {
             self.bury_expired(

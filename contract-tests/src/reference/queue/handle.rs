@@ -6,7 +6,7 @@ use alkstore::{Job, JobState};
 use super::{Fault, Rules, Work};
 
 impl Work<'_> {
-    pub(super) fn finish_claims(&mut self, ends: &[ClaimEnd<'_>]) -> Vec<bool> {
+    pub(in crate::reference) fn finish_claims(&mut self, ends: &[ClaimEnd<'_>]) -> Vec<bool> {
         let refused = |end: &ClaimEnd<'_>| {
             let job = self.state.jobs.get(&end.claim.id);
             !job.is_some_and(|job| self.rules.holds(job, &end.claim))

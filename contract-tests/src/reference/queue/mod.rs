@@ -75,7 +75,7 @@ impl Queues for Reference {
 }
 
 impl Work<'_> {
-    fn insert_jobs(&mut self, jobs: &[NewJob<'_>]) -> Vec<i64> {
+    pub(super) fn insert_jobs(&mut self, jobs: &[NewJob<'_>]) -> Vec<i64> {
         let mut ids: Vec<_> = jobs.iter().map(|job| self.insert_job(job)).collect();
         if self.rules.breaks(Fault::EnqueueBatchReversed) {
             ids.reverse();

@@ -1,31 +1,43 @@
-//! What waits: the items of an engine's calls, with their borrowed parts copied.
+//! Writes with their borrowed parts copied, so that they can wait.
 
-use crate::engine::{ClaimEnd, ClaimId, ClaimRequest, NewEvent, NewJob, Outcome, Ready, Stamps};
+use crate::engine::{
+    ClaimEnd, ClaimId, ClaimRequest, NewEvent, NewJob, Outcome, Ready, Stamps, Write,
+};
 
-/// A [`NewJob`] that waits.
-///
-/// ```
-/// use alkstore::engine::coalesce::OwnedJob;
-/// use alkstore::engine::{NewJob, Ready, Stamps};
-///
-/// let stamps = Stamps {
-///     visibility_timeout_s: 300,
-///     max_attempts: 3,
-///     backoff_base_s: 5,
-///     dead_letter_retention_s: None,
-/// };
-/// let job = NewJob {
-///     queue: "mail",
-///     payload: b"1",
-///     ready: Ready::Now,
-///     priority: 0,
-///     expires: None,
-///     stamps,
-/// };
-/// assert_eq!(OwnedJob::from(&job).borrow(), job);
-/// ```
+/// A [`Write`] that waits.
 #[derive(Debug)]
-pub struct OwnedJob {
+pub(super) enum OwnedWrite {
+    Insert(OwnedJob),
+    Append(OwnedEvent),
+    Finish(OwnedEnd),
+    Claim(OwnedRequest),
+}
+
+impl From<&Write<'_>> for OwnedWrite {
+    fn from(write: &Write<'_>) -> Self {
+        match write {
+            Write::Insert(job) => Self::Insert(job.into()),
+            Write::Append(event) => Self::Append(event.into()),
+            Write::Finish(end) => Self::Finish(end.into()),
+            Write::Claim(request) => Self::Claim(request.into()),
+        }
+    }
+}
+
+impl OwnedWrite {
+    /// The write as an engine takes it.
+    pub(super) fn borrow(&self) -> Write<'_> {
+        match self {
+            Self::Insert(job) => Write::Insert(job.borrow()),
+            Self::Append(event) => Write::Append(event.borrow()),
+            Self::Finish(end) => Write::Finish(end.borrow()),
+            Self::Claim(request) => Write::Claim(request.borrow()),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct OwnedJob {
     queue: String,
     payload: Vec<u8>,
     ready: Ready,
@@ -48,9 +60,7 @@ impl From<&NewJob<'_>> for OwnedJob {
 }
 
 impl OwnedJob {
-    /// The job as an engine takes it.
-    #[must_use]
-    pub fn borrow(&self) -> NewJob<'_> {
+    fn borrow(&self) -> NewJob<'_> {
         NewJob {
             queue: &self.queue,
             payload: &self.payload,
@@ -62,21 +72,8 @@ impl OwnedJob {
     }
 }
 
-/// A [`NewEvent`] that waits.
-///
-/// ```
-/// use alkstore::engine::coalesce::OwnedEvent;
-/// use alkstore::engine::NewEvent;
-///
-/// let event = NewEvent {
-///     stream: "orders",
-///     key: Some("customer-7"),
-///     payload: b"1",
-/// };
-/// assert_eq!(OwnedEvent::from(&event).borrow(), event);
-/// ```
 #[derive(Debug)]
-pub struct OwnedEvent {
+pub(super) struct OwnedEvent {
     stream: String,
     key: Option<String>,
     payload: Vec<u8>,
@@ -93,9 +90,7 @@ impl From<&NewEvent<'_>> for OwnedEvent {
 }
 
 impl OwnedEvent {
-    /// The event as an engine takes it.
-    #[must_use]
-    pub fn borrow(&self) -> NewEvent<'_> {
+    fn borrow(&self) -> NewEvent<'_> {
         NewEvent {
             stream: &self.stream,
             key: self.key.as_deref(),
@@ -104,21 +99,8 @@ impl OwnedEvent {
     }
 }
 
-/// A [`ClaimRequest`] that waits.
-///
-/// ```
-/// use alkstore::engine::coalesce::OwnedRequest;
-/// use alkstore::engine::ClaimRequest;
-///
-/// let request = ClaimRequest {
-///     queue: "mail",
-///     worker: "worker-1",
-///     limit: 10,
-/// };
-/// assert_eq!(OwnedRequest::from(&request).borrow(), request);
-/// ```
 #[derive(Debug)]
-pub struct OwnedRequest {
+pub(super) struct OwnedRequest {
     queue: String,
     worker: String,
     limit: i64,
@@ -135,9 +117,7 @@ impl From<&ClaimRequest<'_>> for OwnedRequest {
 }
 
 impl OwnedRequest {
-    /// The request as an engine takes it.
-    #[must_use]
-    pub fn borrow(&self) -> ClaimRequest<'_> {
+    fn borrow(&self) -> ClaimRequest<'_> {
         ClaimRequest {
             queue: &self.queue,
             worker: &self.worker,
@@ -146,24 +126,8 @@ impl OwnedRequest {
     }
 }
 
-/// A [`ClaimEnd`] that waits.
-///
-/// ```
-/// use alkstore::engine::coalesce::OwnedEnd;
-/// use alkstore::engine::{ClaimEnd, ClaimId, Outcome};
-///
-/// let end = ClaimEnd {
-///     claim: ClaimId {
-///         id: 1,
-///         queue: "mail",
-///         attempt: 1,
-///     },
-///     outcome: Outcome::Done,
-/// };
-/// assert_eq!(OwnedEnd::from(&end).borrow(), end);
-/// ```
 #[derive(Debug)]
-pub struct OwnedEnd {
+pub(super) struct OwnedEnd {
     queue: String,
     id: i64,
     attempt: i64,
@@ -198,9 +162,7 @@ impl From<&ClaimEnd<'_>> for OwnedEnd {
 }
 
 impl OwnedEnd {
-    /// The end as an engine takes it.
-    #[must_use]
-    pub fn borrow(&self) -> ClaimEnd<'_> {
+    fn borrow(&self) -> ClaimEnd<'_> {
         ClaimEnd {
             claim: ClaimId {
                 queue: &self.queue,
