@@ -146,7 +146,7 @@ impl Lanes {
         for call in lane.waiting.drain(..) {
             let fits = batch.is_empty()
                 || writes + call.writes.len() <= MOST_WRITES && bytes + call.bytes <= MOST_BYTES;
-            let first = batch.first().unwrap_or(&call).writes.first();
+            let first = batch.first().and_then(|first| first.writes.first());
             let shares = first.is_none_or(|first| {
                 let first = first.borrow();
                 let share = |write: &super::OwnedWrite| can_share(&first, &write.borrow());
@@ -221,6 +221,14 @@ impl Lanes {
         if lane.waiting.len() < before {
             state.tidy(key);
         }
+    }
+
+    /// Whether nobody is in any lane.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.state();
+        let idle = |lane: &Lane| lane.in_flight == 0 && lane.waiting.is_empty();
+        state.lanes.values().all(idle)
     }
 
     /// Ends all waiting, for good.
