@@ -145,11 +145,9 @@ async fn wait<E: Batches>(
             _ if Instant::now() >= call.deadline => {
                 return lanes.reason(key).map_or(Ok(None), Err);
             }
-            Ok(Signal::Look) if batching.inline && lanes.crowd.are_together() => {
-                // Those who were served together come back together.
-                tokio::task::yield_now().await;
-            }
-            Ok(Signal::Look) | Err(_) => {}
+            // Those who were served together come back together.
+            Ok(Signal::Look) => tokio::task::yield_now().await,
+            Err(_) => {}
         }
         looks = true;
     }
