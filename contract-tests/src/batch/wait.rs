@@ -58,7 +58,7 @@ async fn end<E: Engine>(tx: alkstore::Tx<E>, commit: bool) {
 /// Payloads that are large together, or each for itself, are all stored by calls at once.
 pub(super) async fn many_large_payloads_at_once_are_all_stored<H: Harness>(h: &H) {
     /// How many at once, and of how many bytes.
-    const SIZES: [(usize, usize); 2] = [(24, 4 << 20), (60, 200 << 10)];
+    const SIZES: [(usize, usize); 2] = [(12, 1 << 20), (30, 200 << 10)];
     let store = h.open().await;
     let queue = work(&store, QueueOpts::default());
     for (count, size) in SIZES {
