@@ -8,10 +8,11 @@ use std::any::Any;
 use std::time::Duration;
 
 use alkstore::engine::{
-    Advance, After, Agenda, At, Backend, ClaimEnd, ClaimId, ClaimRequest, Locks, NewEvent, NewJob,
-    NewSchedule, Notify, Queues, Results, Schedules, Streams, Topic, Transaction, WakeHub, Wakes,
+    Advance, After, Agenda, At, Backend, Batch, BatchError, Batches, Batching, ClaimEnd, ClaimId,
+    ClaimRequest, Locks, NewEvent, NewJob, NewSchedule, Notify, Queues, Results, Schedules,
+    Streams, Topic, Transaction, WakeHub, Wakes, Write, Written,
 };
-use alkstore::{Job, Result, StreamEvent, Swept, WakeReceiver};
+use alkstore::{Error, Job, Result, StreamEvent, Swept, WakeReceiver};
 
 /// A payload of about what a small job or event weighs: an id and a few words.
 pub const PAYLOAD: &str = "a payload of about one hundred bytes, as jobs and events have that \
@@ -205,5 +206,37 @@ impl Schedules for Null {
         steps: &[Advance<'_>],
     ) -> Result<Results<bool>> {
         Ok(Results::from_elem(true, steps.len()))
+    }
+}
+
+impl Batches for Null {
+    fn batching(&self) -> Batching {
+        Batching {
+            inline: true,
+            timeout: Duration::MAX,
+        }
+    }
+
+    fn lane(&self, _write: &Write<'_>) -> u64 {
+        0
+    }
+
+    fn overdue(&self, _write: &Write<'_>) -> Error {
+        Error::transient("the write timed out", "nothing is ever late here")
+    }
+
+    async fn write_batch(&self, batch: &mut Batch) -> Result<Vec<Written>, BatchError> {
+        let writes = batch.begin(|_, _| true);
+        let written = |write| match write {
+            Write::Insert(_) => Written::Inserted(1),
+            Write::Append(_) => Written::Appended(1),
+            Write::Finish(_) => Written::Finished(true),
+            Write::Claim(_) => Written::Claimed(Vec::new()),
+        };
+        Ok(writes.into_iter().map(written).collect())
+    }
+
+    async fn release_claims(&self, _claims: &[ClaimId<'_>]) -> Result<()> {
+        Ok(())
     }
 }

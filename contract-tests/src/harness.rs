@@ -28,7 +28,7 @@ pub trait Harness: Sized + Send + Sync + 'static {
     fn open(&self) -> impl Future<Output = Store<Self::Engine>> + Send;
 
     /// A store like those of [`Harness::open`] that waits a fraction of a second at most for
-    /// a writer that is held. An engine whose writers do not wait for each other needs none.
+    /// a writer, or a row, that is held.
     fn open_impatient(&self) -> impl Future<Output = Store<Self::Engine>> + Send {
         self.open()
     }

@@ -96,8 +96,10 @@ pub mod model;
 pub mod postgres_server;
 pub mod reference;
 mod run;
+pub mod stress;
 mod support;
 
+pub mod batch;
 pub mod lock;
 pub mod name;
 pub mod notify;
@@ -127,6 +129,7 @@ pub fn cases() -> Vec<&'static str> {
         notify::CASES,
         stream::CASES,
         queue::CASES,
+        batch::CASES,
         outbox::CASES,
         lock::CASES,
         scheduler::CASES,

@@ -19,8 +19,8 @@ use std::time::Duration;
 use alkstore_contract_tests::model::{self, Outcome};
 use alkstore_contract_tests::reference::{Fault, ReferenceHarness};
 use alkstore_contract_tests::{
-    CaseFn, Harness as _, lock, name, notify, outbox, payload, queue, run_on, scheduler, store,
-    stream, tx,
+    CaseFn, Harness as _, batch, lock, name, notify, outbox, payload, queue, run_on, scheduler,
+    store, stream, tx,
 };
 
 type Case = (&'static str, CaseFn<ReferenceHarness>);
@@ -90,6 +90,8 @@ mutants! {
         SweepCountsNothing SweepDeletesExpired SweepCrossesQueues SweepPurgesEarly
         SweepPurgesUnstamped SweepNeverPurges;
 
+    [batch] DroppedClaimsStay DroppedClaimsCount;
+
     [lock] LockGivenTwice LocksShareName LockLapsesEarly LockLapsesLate SameOwnerRefused
         ReaskLengthens ReaskChangesToken TokenReused RenewAdds RenewRevives StaleTokenRenews
         StaleTokenReleases LapsedLockReleases ReleaseIgnored;
@@ -111,7 +113,7 @@ fn every_fault_is_tested_once() {
 /// What proves that a mutant fails for its fault and not for its haste.
 #[test]
 fn without_a_fault_nothing_is_noticed() {
-    let all = cases_of![name payload store tx notify stream queue outbox lock scheduler];
+    let all = cases_of![name payload store tx notify stream queue batch outbox lock scheduler];
     for case @ (name, _) in &all {
         // A busy host makes a case miss its time once, not thrice.
         let passes = (0..3).any(|_| passes(None, case));

@@ -6,6 +6,8 @@
 mod harness;
 #[path = "contract/model.rs"]
 mod model;
+#[path = "contract/stress.rs"]
+mod stress;
 
 use alkstore_contract_tests::contract;
 use harness::PostgresHarness;

@@ -50,7 +50,7 @@ pub(crate) struct Settings {
 }
 
 /// The connection that writes; gone once the database is closed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Writer {
     pub(crate) connection: Option<Connection>,
     checkpoints: Checkpoints,

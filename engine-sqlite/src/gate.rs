@@ -16,6 +16,9 @@ use tokio::time::timeout;
 
 use crate::backend::Writer;
 
+#[cfg(test)]
+mod tests;
+
 /// How long the oldest of those who wait has to go through a free gate.
 const GRACE: Duration = Duration::from_millis(5);
 /// How often one who waits looks at the gate, whatever became of the others.

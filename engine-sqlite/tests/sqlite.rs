@@ -18,6 +18,10 @@ mod model;
 mod open;
 #[path = "sqlite/process.rs"]
 mod process;
+#[path = "sqlite/reader.rs"]
+mod reader;
+#[path = "sqlite/stress.rs"]
+mod stress;
 #[path = "sqlite/support.rs"]
 mod support;
 #[path = "sqlite/transaction.rs"]

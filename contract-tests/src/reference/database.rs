@@ -5,22 +5,21 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use alkstore::engine::Wakes;
-use alkstore::{Error, Job, Result};
-use tokio::sync::OwnedMutexGuard;
-
 use super::notify::Hubs;
 use super::rules::Rules;
 use super::scheduler::Schedule;
 use super::stream::Stream;
+use super::writer::{Writer, WriterGuard};
 use super::{Fault, lock};
+use alkstore::engine::Wakes;
+use alkstore::{Error, Job, Result};
 
 /// A database in memory. It lives as long as someone holds it.
 #[derive(Debug, Default)]
 pub struct Database {
     committed: Mutex<State>,
-    /// Whoever holds it may write; fair, so nobody starves.
-    writer: Arc<tokio::sync::Mutex<()>>,
+    /// Whoever holds it may write.
+    writer: Arc<Writer>,
     /// How far the clock is ahead of the host's, in seconds.
     ahead: AtomicI64,
     pub(super) hubs: Hubs,
@@ -87,8 +86,8 @@ impl Database {
     }
 
     /// Waits for its turn to write.
-    pub(super) async fn acquire_writer(&self, timeout: Duration) -> Result<OwnedMutexGuard<()>> {
-        let turn = Arc::clone(&self.writer).lock_owned();
+    pub(super) async fn acquire_writer(&self, timeout: Duration) -> Result<WriterGuard> {
+        let turn = Arc::clone(&self.writer).acquire();
         let timeout = match self.fault {
             Some(Fault::BusyWaitsForEver) => Duration::MAX,
             _ => timeout,

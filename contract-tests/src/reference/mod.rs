@@ -31,6 +31,7 @@ mod rules;
 mod scheduler;
 mod stream;
 mod tx;
+mod writer;
 
 pub use backend::Reference;
 pub use database::Database;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use alkstore::engine::{Transaction, Wakes};
 use alkstore::{Error, Result};
-use tokio::sync::OwnedMutexGuard;
 
 use super::database::{State, Work};
+use super::writer::WriterGuard;
 use super::{Database, Fault};
 
 /// A connection in a transaction, for business writes.
@@ -30,7 +30,7 @@ pub struct ReferenceTx {
     /// What faults bring back.
     before: Option<State>,
     /// Empty once the transaction has ended.
-    writer: Option<OwnedMutexGuard<()>>,
+    writer: Option<WriterGuard>,
 }
 
 impl ReferenceConn {

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use alkstore::engine::Backend as _;
 use alkstore::{Error, Result, Store};
@@ -22,6 +23,21 @@ pub(crate) struct PostgresHarness {
 }
 
 impl PostgresHarness {
+    async fn open_with(&self, options: PostgresOptions) -> Store<Postgres> {
+        let options = options.clock_offset(Arc::clone(&self.clock_offset));
+        let url = self.database.url();
+        let engine = match std::env::var(MODE).as_deref() {
+            Err(_) => options.open(&url).await,
+            Ok("uncached") => options.statement_cache(false).open(&url).await,
+            Ok("pool") => {
+                let pool = PgPool::connect(&url).await.expect("the database is there");
+                options.over_pool(pool).await
+            }
+            Ok(other) => panic!("{MODE} is `pool` or `uncached`, not `{other}`"),
+        };
+        Store::new(engine.expect("the database opens"))
+    }
+
     fn database(error: sqlx::Error) -> Error {
         Error::database("business SQL failed", error)
     }
@@ -40,18 +56,14 @@ impl Harness for PostgresHarness {
     }
 
     async fn open(&self) -> Store<Postgres> {
-        let options = PostgresOptions::new().clock_offset(Arc::clone(&self.clock_offset));
-        let url = self.database.url();
-        let engine = match std::env::var(MODE).as_deref() {
-            Err(_) => options.open(&url).await,
-            Ok("uncached") => options.statement_cache(false).open(&url).await,
-            Ok("pool") => {
-                let pool = PgPool::connect(&url).await.expect("the database is there");
-                options.over_pool(pool).await
-            }
-            Ok(other) => panic!("{MODE} is `pool` or `uncached`, not `{other}`"),
-        };
-        Store::new(engine.expect("the database opens"))
+        self.open_with(PostgresOptions::new()).await
+    }
+
+    async fn open_impatient(&self) -> Store<Postgres> {
+        // Making the schema takes longer than that.
+        self.open().await.close().await;
+        let options = PostgresOptions::new().operation_timeout(Duration::from_millis(800));
+        self.open_with(options).await
     }
 
     fn advance(&self, seconds: i64) {

@@ -47,8 +47,8 @@ impl Subject {
 
     /// Does something with the connection that writes.
     async fn on_writer<T>(&self, body: impl FnOnce(&mut Connection) -> T) -> T {
-        let mut kept = self.hold().await;
-        body(kept.writer.connection.as_mut().expect("it is open"))
+        let kept = self.hold().await;
+        body(kept.writer().connection.as_mut().expect("it is open"))
     }
 
     /// Counts the commits from now on.

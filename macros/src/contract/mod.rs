@@ -16,7 +16,7 @@ use crate::errors::Errors;
 use parse::{CaseList, Contract, MechanismTests};
 
 /// The mechanisms in the order in which they build on each other: the columns of the matrix.
-const MECHANISMS: [&str; 10] = [
+const MECHANISMS: [&str; 11] = [
     "name",
     "payload",
     "store",
@@ -24,6 +24,7 @@ const MECHANISMS: [&str; 10] = [
     "notify",
     "stream",
     "queue",
+    "batch",
     "outbox",
     "lock",
     "scheduler",

@@ -23,6 +23,9 @@ mod sqlite {
         ::alkstore_contract_tests::__alkstore_queue_cases! {
             static_dispatch { queue::a_job_is_done_once = "the reason" }
         }
+        ::alkstore_contract_tests::__alkstore_batch_cases! {
+            static_dispatch {}
+        }
         ::alkstore_contract_tests::__alkstore_outbox_cases! {
             static_dispatch {}
         }
@@ -55,6 +58,9 @@ mod sqlite {
         }
         ::alkstore_contract_tests::__alkstore_queue_cases! {
             boxed { queue::a_job_is_done_once = "the reason" }
+        }
+        ::alkstore_contract_tests::__alkstore_batch_cases! {
+            boxed {}
         }
         ::alkstore_contract_tests::__alkstore_outbox_cases! {
             boxed {}

@@ -68,4 +68,4 @@ macro_rules! mechanisms_without_cases {
         }
     )*};
 }
-mechanisms_without_cases! { name payload store tx notify stream outbox scheduler }
+mechanisms_without_cases! { name payload store tx notify stream batch outbox scheduler }
