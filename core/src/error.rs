@@ -13,7 +13,11 @@ type Source = Arc<dyn StdError + Send + Sync>;
 /// What can go wrong, one variant for each thing that a caller can act on.
 ///
 /// No work, a lost race, a refused handle operation and a lost lock are values
-/// (`None`, `false`, an empty list), never errors. Text that came from the caller is
+/// (`None`, `false`, an empty list), never errors.
+///
+/// Every operation checks its names first, then its other arguments, then encodes its payload,
+/// and then finds the store open or closed: a call that is wrong by itself says so in any case.
+/// Text that came from the caller is
 /// shown with its control characters escaped.
 ///
 /// ```

@@ -97,8 +97,8 @@ impl<E: Engine> Queue<E> {
     where
         P: Serialize + Sync + ?Sized,
     {
-        let payload = payload::encode(payload)?;
         opts.check()?;
+        let payload = payload::encode(payload)?;
         let job = new_job(&self.name, &payload, &opts, self.stamps);
         let ids = self.store.live()?.insert_jobs(At::Auto, &[job]).await?;
         only(ids)
@@ -159,8 +159,8 @@ impl<E: Engine> Queue<E> {
     where
         P: Serialize + Sync,
     {
-        let encoded = Encoded::new(payloads.iter())?;
         opts.check()?;
+        let encoded = Encoded::new(payloads.iter())?;
         let job = |payload| new_job(&self.name, payload, &opts, self.stamps);
         let jobs: Vec<_> = encoded.iter().map(job).collect();
         let engine = self.store.live()?;

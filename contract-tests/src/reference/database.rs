@@ -20,7 +20,7 @@ use super::{Fault, lock};
 pub struct Database {
     committed: Mutex<State>,
     /// Whoever holds it may write; fair, so nobody starves.
-    writer: Arc<tokio::sync::Mutex<()>>,
+    pub(super) writer: Arc<tokio::sync::Mutex<()>>,
     /// How far the clock is ahead of the host's, in seconds.
     ahead: AtomicI64,
     pub(super) hubs: Hubs,
@@ -88,7 +88,15 @@ impl Database {
 
     /// Waits for its turn to write.
     pub(super) async fn acquire_writer(&self, timeout: Duration) -> Result<OwnedMutexGuard<()>> {
-        let turn = Arc::clone(&self.writer).lock_owned();
+        self.acquire(Arc::clone(&self.writer), timeout).await
+    }
+
+    pub(super) async fn acquire(
+        &self,
+        writer: Arc<tokio::sync::Mutex<()>>,
+        timeout: Duration,
+    ) -> Result<OwnedMutexGuard<()>> {
+        let turn = writer.lock_owned();
         let timeout = match self.fault {
             Some(Fault::BusyWaitsForEver) => Duration::MAX,
             _ => timeout,
