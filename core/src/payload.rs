@@ -26,7 +26,8 @@ pub(crate) fn encode<P: Serialize + ?Sized>(payload: &P) -> Result<Vec<u8>> {
 
 fn write<P: Serialize + ?Sized>(bytes: &mut Vec<u8>, payload: &P) -> Result<()> {
     let mut serializer = serde_json::Serializer::with_formatter(bytes, Shallow { depth: 0 });
-    payload.serialize(&mut serializer).map_err(codec)
+    let written = payload.serialize(&mut serializer);
+    written.map_err(|error| codec("the payload cannot be encoded", error))
 }
 
 /// Several payloads, encoded as by [`encode`], in one piece of memory.
@@ -60,11 +61,12 @@ impl Encoded {
 
 /// Decodes stored bytes; [`Error::Codec`] if they are not a `T`.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(codec)
+    serde_json::from_slice(bytes)
+        .map_err(|error| codec("the payload is not of the type that was asked for", error))
 }
 
-fn codec(error: serde_json::Error) -> Error {
-    Error::Codec(CodecError(error))
+fn codec(context: &'static str, source: serde_json::Error) -> Error {
+    Error::Codec(CodecError { context, source })
 }
 
 /// Reads JSON that was encoded before, as whoever decodes it would, and keeps nothing of it:
