@@ -103,6 +103,38 @@ pub use stream::{Stream, StreamEvent};
 pub use subscription::EventReceiver;
 pub use tx::{Joined, JoinedTx, OnConnection, Tx};
 
+/// What users read can grow: a crate outside builds none of it by literal and matches no state
+/// without a `_`.
+///
+/// ```compile_fail,E0639
+/// let swept = alkstore::Swept { expired: 1, purged: 0 };
+/// ```
+///
+/// ```compile_fail,E0639
+/// fn example(job: alkstore::Job) -> alkstore::Job {
+///     alkstore::Job { id: 1, ..job }
+/// }
+/// ```
+///
+/// ```compile_fail,E0639
+/// fn example(event: alkstore::StreamEvent) -> alkstore::StreamEvent {
+///     alkstore::StreamEvent { offset: 1, ..event }
+/// }
+/// ```
+///
+/// ```compile_fail,E0004
+/// use alkstore::JobState;
+///
+/// fn example(state: JobState) -> bool {
+///     match state {
+///         JobState::Pending | JobState::Processing => true,
+///         JobState::Dead => false,
+///     }
+/// }
+/// ```
+#[cfg(doctest)]
+pub struct OpenTypes;
+
 /// Every future can move to another thread, for an engine that is not known as well.
 #[cfg(test)]
 mod spawnable {

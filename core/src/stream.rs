@@ -375,6 +375,7 @@ pub(crate) async fn read<E: Engine>(
 
 /// A published event.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StreamEvent {
     /// Its place in the stream: 1, 2, 3 … in commit order.
     pub offset: i64,
@@ -389,6 +390,25 @@ pub struct StreamEvent {
 }
 
 impl StreamEvent {
+    /// An event without a key, for engines to fill in.
+    ///
+    /// ```
+    /// use alkstore::StreamEvent;
+    ///
+    /// let mut event = StreamEvent::new("orders", 1, b"1".to_vec(), 1_700_000_000);
+    /// event.key = Some("customer-7".to_owned());
+    /// ```
+    #[must_use]
+    pub fn new(stream: impl Into<String>, offset: i64, payload: Vec<u8>, created_at: i64) -> Self {
+        Self {
+            offset,
+            stream: stream.into(),
+            key: None,
+            payload,
+            created_at,
+        }
+    }
+
     /// The size in bytes of its payload and its key: what pages of a subscription are bounded by.
     ///
     /// ```

@@ -269,13 +269,9 @@ impl Streams for Postgres {
 }
 
 fn event(stream: &str, row: &PgRow) -> Result<StreamEvent> {
-    Ok(StreamEvent {
-        offset: get(row, 0)?,
-        stream: stream.to_owned(),
-        key: get(row, 1)?,
-        payload: get(row, 2)?,
-        created_at: get(row, 3)?,
-    })
+    let mut event = StreamEvent::new(stream, get(row, 0)?, get(row, 2)?, get(row, 3)?);
+    event.key = get(row, 1)?;
+    Ok(event)
 }
 
 impl Postgres {

@@ -312,13 +312,9 @@ async fn read<X: Exec>(
 }
 
 fn event(stream: &str, row: &Row<'_>) -> Answer<StreamEvent> {
-    Ok(StreamEvent {
-        offset: row.int(0)?,
-        stream: stream.to_owned(),
-        key: row.maybe_text(1)?,
-        payload: row.blob(2)?,
-        created_at: row.int(3)?,
-    })
+    let mut event = StreamEvent::new(stream, row.int(0)?, row.blob(2)?, row.int(3)?);
+    event.key = row.maybe_text(1)?;
+    Ok(event)
 }
 
 #[cfg(test)]

@@ -107,20 +107,16 @@ impl Work<'_> {
             _ => stream.head,
         };
         stream.head = offset;
-        let event = StreamEvent {
-            offset,
-            stream: new.stream.into(),
-            key: match rules.fault {
-                Some(Fault::KeyLost) => None,
-                Some(Fault::KeyBlank) => Some(new.key.unwrap_or_default().into()),
-                _ => new.key.map(Into::into),
-            },
-            payload: rules.payload(new.payload),
-            created_at: if rules.breaks(Fault::EventTimeForgotten) {
-                0
-            } else {
-                rules.now
-            },
+        let created_at = match rules.fault {
+            Some(Fault::EventTimeForgotten) => 0,
+            _ => rules.now,
+        };
+        let payload = rules.payload(new.payload);
+        let mut event = StreamEvent::new(new.stream, offset, payload, created_at);
+        event.key = match rules.fault {
+            Some(Fault::KeyLost) => None,
+            Some(Fault::KeyBlank) => Some(new.key.unwrap_or_default().into()),
+            _ => new.key.map(Into::into),
         };
         stream.events.insert(offset, event);
         if !rules.breaks(Fault::PublishWakesNobody) {

@@ -118,13 +118,8 @@ async fn an_event_is_what_was_published<H: Harness>(h: &H) {
     let events = read_all(&store, "stream").await;
     let created_at = events[0].created_at;
     assert!(created_at > 0);
-    let expected = alkstore::StreamEvent {
-        offset: 1,
-        stream: "stream".into(),
-        key: None,
-        payload: br#""plain""#.to_vec(),
-        created_at,
-    };
+    let payload = br#""plain""#.to_vec();
+    let expected = alkstore::StreamEvent::new("stream", 1, payload, created_at);
     assert_eq!(events[0], expected);
     assert_eq!(
         (events[1].offset, events[1].key.as_deref()),
