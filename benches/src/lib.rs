@@ -129,14 +129,24 @@ impl Streams for Null {
         Ok(Vec::new())
     }
 
+    async fn read_page(
+        &self,
+        _stream: &str,
+        _offset: i64,
+        _limit: i64,
+        _bytes: i64,
+    ) -> Result<Vec<StreamEvent>> {
+        Ok(Vec::new())
+    }
+
     async fn save_offset(
         &self,
         _at: At<'_, NullConn>,
         _stream: &str,
         _consumer: &str,
         _offset: i64,
-    ) -> Result<()> {
-        Ok(())
+    ) -> Result<bool> {
+        Ok(true)
     }
 
     async fn find_offset(

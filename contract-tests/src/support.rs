@@ -13,6 +13,23 @@ use serde::{Serialize, Serializer};
 
 use crate::Harness;
 
+/// A job like another one, or like none, but for the fields that are named.
+macro_rules! job_of {
+    ($($field:ident $(: $value:expr)?,)* ..$base:expr) => {{
+        let mut job: alkstore::Job = $base;
+        $(job.$field = $crate::support::job_of!(@value $field $($value)?);)*
+        job
+    }};
+    (@value $field:ident) => { $field };
+    (@value $field:ident $value:expr) => { $value };
+    ($($field:ident $(: $value:expr)?),* $(,)?) => {
+        $crate::support::job_of! {
+            $($field $(: $value)?,)* ..alkstore::Job::new(0, "", Vec::new())
+        }
+    };
+}
+pub(crate) use job_of;
+
 /// What must happen, within the harness's patience.
 #[track_caller]
 pub(crate) fn within<H, F>(h: &H, what: F) -> impl Future<Output = F::Output> + use<H, F>

@@ -53,7 +53,7 @@ mutants! {
     [tx] RollbackKeepsJobs RollbackKeepsEvents RollbackKeepsOffsets RollbackKeepsRows
         DropCommits DropKeepsWriter CommitLosesRows TxReadsOnlyCommitted UncommittedIsVisible
         AckTxLandsAtOnce AckTxIgnoresDeadline JoinedTxCommitsAtOnce BusyWaitsForEver
-        BusyIsPermanent;
+        BusyIsPermanent SaveAlwaysMoves ConsumerIsNotHeld;
     [tx notify] RollbackKeepsWakes CommitLosesWakes WakesBeforeCommit;
 
     [notify] NotifyWakesNobody NotifyWakesEveryChannel WakesCrossKinds WakesStayInTheProcess
@@ -65,8 +65,8 @@ mutants! {
     [queue notify] EnqueueWakesNobody RetryWakesNobody;
 
     [stream] StreamsShareOffsets OffsetsReusedAfterTrim PublishBatchReversed ReadDescending
-        ReadInclusive ReadIgnoresLimit ReadCrossesStreams ReadIgnoresConsumer KeyLost KeyBlank
-        EventTimeForgotten SavedOffsetMovesBack NegativeSaveStored SaveStopsAtHead
+        ReadInclusive ReadIgnoresLimit PageIgnoresBytes ReadCrossesStreams ReadIgnoresConsumer KeyLost KeyBlank
+        EventTimeForgotten SavedOffsetMovesBack SaveNeverMoves NegativeSaveStored SaveStopsAtHead
         ConsumersShareOffset StreamsShareConsumers TrimExclusive TrimMiscounts
         TrimForgetsConsumers TrimCrossesStreams;
     [stream tx] OffsetsHaveHoles;

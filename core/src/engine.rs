@@ -262,7 +262,7 @@ pub trait Queues: Backend {
 pub struct NewEvent<'a> {
     /// The stream.
     pub stream: &'a str,
-    /// The key; not blank if present.
+    /// The key; of any length, not empty if present.
     pub key: Option<&'a str>,
     /// The encoded payload, stored as it is.
     pub payload: &'a [u8],
@@ -288,7 +288,8 @@ pub trait Streams: Backend {
         events: &[NewEvent<'_>],
     ) -> impl Future<Output = Result<Results<i64>>> + Send;
 
-    /// Events by ascending offset, at most `limit`, which is at least 1.
+    /// Events by ascending offset, at most `limit`, which is at least 1. In a transaction,
+    /// [`After::SavedBy`] holds the consumer as [`Streams::find_offset`] does.
     fn read_events(
         &self,
         at: At<'_, Self::Conn>,
@@ -297,16 +298,30 @@ pub trait Streams: Backend {
         limit: i64,
     ) -> impl Future<Output = Result<Vec<StreamEvent>>> + Send;
 
-    /// Saves a consumer's offset, unless it has saved a greater one or `offset` is below 1.
+    /// A page for a subscription: events with an offset greater than `offset`, ascending, at
+    /// most `limit`, and none after those whose [`StreamEvent::size`] adds up to `bytes`. Both
+    /// are at least 1, so that there is one event if there is any. What is left out must not
+    /// have been in memory.
+    fn read_page(
+        &self,
+        stream: &str,
+        offset: i64,
+        limit: i64,
+        bytes: i64,
+    ) -> impl Future<Output = Result<Vec<StreamEvent>>> + Send;
+
+    /// Saves a consumer's offset; `false` if it has saved this one or a greater one, or
+    /// `offset` is below 1, and then nothing changed.
     fn save_offset(
         &self,
         at: At<'_, Self::Conn>,
         stream: &str,
         consumer: &str,
         offset: i64,
-    ) -> impl Future<Output = Result<()>> + Send;
+    ) -> impl Future<Output = Result<bool>> + Send;
 
-    /// The offset that a consumer saved, 0 if it never did.
+    /// The offset that a consumer saved, 0 if it never did. In a transaction it stays so until
+    /// that ends: other transactions that save it or read it wait.
     fn find_offset(
         &self,
         at: At<'_, Self::Conn>,

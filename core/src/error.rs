@@ -13,8 +13,15 @@ type Source = Arc<dyn StdError + Send + Sync>;
 /// What can go wrong, one variant for each thing that a caller can act on.
 ///
 /// No work, a lost race, a refused handle operation and a lost lock are values
-/// (`None`, `false`, an empty list), never errors. Text that came from the caller is
+/// (`None`, `false`, an empty list), never errors.
+///
+/// Every operation checks its names first, then its other arguments, then encodes its payload,
+/// and then finds the store open or closed: a call that is wrong by itself says so in any case.
+/// Text that came from the caller is
 /// shown with its control characters escaped.
+///
+/// `{}` shows what failed. `{:#}` adds the causes, on one line: that is what logs want. Crates
+/// that print a chain of sources, such as anyhow, show each text once.
 ///
 /// ```
 /// use alkstore::Error;
@@ -123,7 +130,10 @@ impl Error {
     /// The error of every operation that starts after the store was closed.
     #[must_use]
     pub fn store_closed() -> Self {
-        Self::database("the operation was not started", StoreClosed)
+        Self::database(
+            "the store is closed: the operation was not started",
+            StoreClosed,
+        )
     }
 
     /// Whether trying the same call again can help: a lock timeout, a serialization
@@ -143,7 +153,7 @@ impl Error {
                 transient: error.transient,
                 source: error.source.clone(),
             }),
-            other => Self::database("done together with others", other.to_string()),
+            other => Self::database(other.to_string(), "it was done together with others"),
         }
     }
 
@@ -158,7 +168,7 @@ impl Error {
 
 /// The store was closed before the operation began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the store is closed")]
+#[error("`Store::close` was called before")]
 pub struct StoreClosed;
 
 /// A failure of the database, with the driver's error as its source.
@@ -172,23 +182,52 @@ pub struct DatabaseError {
 impl fmt::Display for DatabaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", Escaped(&self.context))?;
-        match &self.source {
-            Some(source) => write!(f, ": {}", Escaped(&source.to_string())),
-            None => Ok(()),
-        }
+        write_causes(f, self)
     }
 }
 
 impl StdError for DatabaseError {
+    /// The driver's error, or the error in it, where the driver's only repeats its text.
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source.as_deref().map(|source| source as _)
+        let mut cause: &(dyn StdError + 'static) = self.source.as_deref()?;
+        while let Some(inner) = cause.source()
+            && cause.to_string().contains(&inner.to_string())
+        {
+            cause = inner;
+        }
+        Some(cause)
     }
 }
 
+/// Adds the causes of an error to its text, where `{:#}` asks for them.
+fn write_causes(f: &mut fmt::Formatter<'_>, error: &dyn StdError) -> fmt::Result {
+    let mut next = error.source().filter(|_| f.alternate());
+    while let Some(cause) = next {
+        write!(f, ": {}", Escaped(&cause.to_string()))?;
+        next = cause.source();
+    }
+    Ok(())
+}
+
 /// A payload that could not be encoded or decoded.
-#[derive(Debug, thiserror::Error)]
-#[error("the payload cannot be converted: {0}")]
-pub struct CodecError(#[source] pub(crate) serde_json::Error);
+#[derive(Debug)]
+pub struct CodecError {
+    pub(crate) context: &'static str,
+    pub(crate) source: serde_json::Error,
+}
+
+impl fmt::Display for CodecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.context)?;
+        write_causes(f, self)
+    }
+}
+
+impl StdError for CodecError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.source)
+    }
+}
 
 /// A caller's text in quotes, escaped and cut, so that a log line stays one line.
 struct Shown<'a>(&'a str);
@@ -238,6 +277,64 @@ mod tests {
         let error = Error::store_closed();
         let cause = error.source().expect("a database error has a source");
         assert!(cause.downcast_ref::<StoreClosed>().is_some());
+    }
+
+    /// A driver's error that shows its cause and gives it again.
+    #[derive(Debug, thiserror::Error)]
+    #[error("the driver says: {0}")]
+    struct Repeating(#[source] StoreClosed);
+
+    fn every_variant() -> Vec<Error> {
+        let (name, reason) = ("a name".to_owned(), "a reason");
+        let codec = crate::payload::decode::<u8>(b"[]").expect_err("a list is no number");
+        let unencodable = std::collections::BTreeMap::from([((), ())]);
+        let encoding = crate::payload::encode(&unencodable).expect_err("keys are text");
+        vec![
+            Error::PayloadTooLarge { limit: 8000 },
+            Error::ReservedName { name: name.clone() },
+            Error::InvalidName {
+                name: name.clone(),
+                reason,
+            },
+            Error::InvalidSpec {
+                spec: name.clone(),
+                reason,
+            },
+            Error::InvalidArgument {
+                argument: "n",
+                value: name,
+                reason: reason.into(),
+            },
+            Error::LeadershipLost,
+            Error::Closed,
+            codec,
+            encoding,
+            Error::store_closed(),
+            Error::store_closed().share(),
+            Error::LeadershipLost.share(),
+            Error::LeadershipLost.into_database(),
+            Error::transient("reading failed", Repeating(StoreClosed)),
+            Error::database("reading failed", Error::store_closed()),
+        ]
+    }
+
+    #[test]
+    fn a_printed_chain_has_each_text_once() {
+        for error in every_variant() {
+            let mut texts = vec![error.to_string()];
+            let mut next = error.source();
+            while let Some(cause) = next {
+                texts.push(cause.to_string());
+                next = cause.source();
+            }
+            for (n, text) in texts.iter().enumerate() {
+                assert!(!text.is_empty(), "{texts:?}");
+                let others = texts.iter().enumerate().filter(|(other, _)| *other != n);
+                let repeated = others.filter(|(_, other)| other.contains(text.as_str()));
+                assert_eq!(repeated.count(), 0, "{texts:?}");
+            }
+            assert_eq!(format!("{error:#}"), texts.join(": "));
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | queue | [`Store::queue`] | at least once, one holder at a time while its claim lasts |
 //! | outbox | [`Store::outbox`] | as a queue: what was committed is delivered |
-//! | stream | [`Store::stream`] | every committed event to every consumer, in order |
+//! | stream | [`Store::stream`] | every committed event to every consumer, in order; effects exactly once when the offset commits with them |
 //! | notify | [`Store::listen`] | best effort, nothing stored |
 //! | lock | [`Store::try_lock`] | mutual exclusion within its time, fencing tokens for the rest |
 //! | scheduler | [`Store::schedule`] | every elapsed boundary, up to a cap of 64 |
@@ -37,11 +37,17 @@
 //!         job.ack().await?;
 //!     }
 //!
-//!     // A consumer follows the stream, from where it was.
+//!     // A consumer follows the stream, from where it was. An event's effects and the offset
+//!     // commit together: each effect happens once, with many instances of the consumer too.
 //!     let mut events = store.stream("users")?.subscribe("billing").await?;
 //!     while let Some(event) = events.try_recv().await? {
-//!         println!("event {}", event.offset);
-//!         events.save_offset().await?;
+//!         let mut tx = store.begin_tx().await?;
+//!         if tx.save_offset_tx("users", "billing", event.offset).await? {
+//!             // sqlx::query("UPDATE invoices …").execute(tx.connection()).await?;
+//!             tx.commit().await?;
+//!         } else {
+//!             tx.rollback().await?; // Another instance has had this event.
+//!         }
 //!     }
 //!
 //!     // One process at a time.
@@ -97,6 +103,38 @@ pub use store::Store;
 pub use stream::{Stream, StreamEvent};
 pub use subscription::EventReceiver;
 pub use tx::{Joined, JoinedTx, OnConnection, Tx};
+
+/// What users read can grow: a crate outside builds none of it by literal and matches no state
+/// without a `_`.
+///
+/// ```compile_fail,E0639
+/// let swept = alkstore::Swept { expired: 1, purged: 0 };
+/// ```
+///
+/// ```compile_fail,E0639
+/// fn example(job: alkstore::Job) -> alkstore::Job {
+///     alkstore::Job { id: 1, ..job }
+/// }
+/// ```
+///
+/// ```compile_fail,E0639
+/// fn example(event: alkstore::StreamEvent) -> alkstore::StreamEvent {
+///     alkstore::StreamEvent { offset: 1, ..event }
+/// }
+/// ```
+///
+/// ```compile_fail,E0004
+/// use alkstore::JobState;
+///
+/// fn example(state: JobState) -> bool {
+///     match state {
+///         JobState::Pending | JobState::Processing => true,
+///         JobState::Dead => false,
+///     }
+/// }
+/// ```
+#[cfg(doctest)]
+pub struct OpenTypes;
 
 /// Every future can move to another thread, for an engine that is not known as well.
 #[cfg(test)]

@@ -32,8 +32,26 @@ pub(crate) fn check_shared(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Checks an event's key: any text that databases store, of any length. It is no name: it is
+/// carried, and nothing is found by it.
+pub(crate) fn check_key(key: &str) -> Result<()> {
+    let reason = if key.is_empty() {
+        "an empty key is none; publish without a key"
+    } else if key.as_bytes().contains(&0) {
+        CONTAINS_NUL
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidName {
+        name: key.to_owned(),
+        reason,
+    })
+}
+
+const CONTAINS_NUL: &str = "it contains a NUL character";
+
 /// Checks a name that means something only beside a shared one: a stream's consumer, a
-/// lock's owner, a worker, an event's key.
+/// lock's owner, a worker.
 #[inline]
 pub(crate) fn check_local(name: &str) -> Result<()> {
     // Most names begin with a letter; then nothing has to be trimmed to see that they are not
@@ -53,7 +71,7 @@ fn check_closely(name: &str) -> Result<()> {
     } else if name.len() > MAX_NAME_BYTES {
         "it is longer than 255 bytes"
     } else if name.as_bytes().contains(&0) {
-        "it contains a NUL character"
+        CONTAINS_NUL
     } else {
         return Ok(());
     };
@@ -86,6 +104,16 @@ mod tests {
     fn refused(#[case] name: &str) {
         assert!(matches!(check_shared(name), Err(Error::InvalidName { .. })));
         assert!(matches!(check_local(name), Err(Error::InvalidName { .. })));
+    }
+
+    #[test]
+    fn a_key_is_any_text_but_empty_or_with_a_nul() {
+        for key in [" ", "\n", RESERVED_PREFIX, &"k".repeat(1 << 20)] {
+            assert!(check_key(key).is_ok());
+        }
+        for key in ["", "a\0b"] {
+            assert!(matches!(check_key(key), Err(Error::InvalidName { .. })));
+        }
     }
 
     #[test]

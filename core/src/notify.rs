@@ -44,8 +44,8 @@ impl<E: Engine> Store<E> {
     where
         P: Serialize + Sync + ?Sized,
     {
+        let payload = encode(self.engine(), channel, payload)?;
         let engine = self.live()?;
-        let payload = encode(engine, channel, payload)?;
         engine.send_notify(At::Auto, channel, &payload).await
     }
 

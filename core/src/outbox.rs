@@ -140,7 +140,7 @@ impl<E: Engine> Outbox<E> {
         let attempt = AssertUnwindSafe(async { delivery(Delivery(Arc::clone(&job))).await });
         let failure = match attempt.catch_unwind().await {
             Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
+            Ok(Err(error)) => Some(format!("{error:#}")),
             Err(panic) => Some(panic_text(&*panic)),
         };
         match failure {

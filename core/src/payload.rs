@@ -1,9 +1,11 @@
 //! How a payload becomes bytes and bytes become a payload.
 
-use std::io;
+use std::{fmt, io};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::ser::{CompactFormatter, Formatter};
 
 use crate::error::CodecError;
@@ -11,9 +13,11 @@ use crate::{Error, Result};
 
 /// The deepest nesting of arrays and objects that can be read back.
 const MAX_DEPTH: usize = 127;
+const TOO_DEEP: &str = "it nests deeper than 127 arrays and objects";
 
 /// Encodes a payload: exactly the bytes of `serde_json::to_vec`, or
-/// [`Error::Codec`] where that fails or nests deeper than 127 containers.
+/// [`Error::Codec`] where that fails, nests deeper than 127 containers or holds raw JSON that
+/// could not be read back.
 pub(crate) fn encode<P: Serialize + ?Sized>(payload: &P) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(128);
     write(&mut bytes, payload)?;
@@ -22,7 +26,8 @@ pub(crate) fn encode<P: Serialize + ?Sized>(payload: &P) -> Result<Vec<u8>> {
 
 fn write<P: Serialize + ?Sized>(bytes: &mut Vec<u8>, payload: &P) -> Result<()> {
     let mut serializer = serde_json::Serializer::with_formatter(bytes, Shallow { depth: 0 });
-    payload.serialize(&mut serializer).map_err(codec)
+    let written = payload.serialize(&mut serializer);
+    written.map_err(|error| codec("the payload cannot be encoded", error))
 }
 
 /// Several payloads, encoded as by [`encode`], in one piece of memory.
@@ -56,11 +61,81 @@ impl Encoded {
 
 /// Decodes stored bytes; [`Error::Codec`] if they are not a `T`.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(codec)
+    serde_json::from_slice(bytes)
+        .map_err(|error| codec("the payload is not of the type that was asked for", error))
 }
 
-fn codec(error: serde_json::Error) -> Error {
-    Error::Codec(CodecError(error))
+fn codec(context: &'static str, source: serde_json::Error) -> Error {
+    Error::Codec(CodecError { context, source })
+}
+
+/// Reads JSON that was encoded before, as whoever decodes it would, and keeps nothing of it:
+/// raw JSON can nest deeper, and hold numbers and strings, than can be read back.
+struct Readable {
+    depth: usize,
+}
+
+impl Readable {
+    fn enter(self) -> Result<Self, &'static str> {
+        match self.depth + 1 {
+            depth if depth > MAX_DEPTH => Err(TOO_DEEP),
+            depth => Ok(Self { depth }),
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Readable {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Readable {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<X>(self) -> Result<(), X> {
+        Ok(())
+    }
+
+    fn visit_bool<X>(self, _: bool) -> Result<(), X> {
+        Ok(())
+    }
+
+    fn visit_i64<X>(self, _: i64) -> Result<(), X> {
+        Ok(())
+    }
+
+    fn visit_u64<X>(self, _: u64) -> Result<(), X> {
+        Ok(())
+    }
+
+    fn visit_f64<X>(self, _: f64) -> Result<(), X> {
+        Ok(())
+    }
+
+    fn visit_str<X>(self, _: &str) -> Result<(), X> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let Self { depth } = self.enter().map_err(A::Error::custom)?;
+        while items.next_element_seed(Self { depth })?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        let Self { depth } = self.enter().map_err(A::Error::custom)?;
+        while entries.next_key_seed(Self { depth })?.is_some() {
+            entries.next_value_seed(Self { depth })?;
+        }
+        Ok(())
+    }
 }
 
 /// Writes like the compact formatter and refuses to go too deep. Serialization recurses
@@ -73,9 +148,7 @@ impl Shallow {
     fn enter(&mut self) -> io::Result<()> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(io::Error::other(
-                "it nests deeper than 127 arrays and objects",
-            ));
+            return Err(io::Error::other(TOO_DEEP));
         }
         Ok(())
     }
@@ -100,6 +173,19 @@ impl Formatter for Shallow {
     fn end_object<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
         self.depth -= 1;
         CompactFormatter.end_object(writer)
+    }
+
+    fn write_raw_fragment<W: io::Write + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut fragments = serde_json::Deserializer::from_str(fragment);
+        Readable { depth: self.depth }
+            .deserialize(&mut fragments)
+            .and_then(|()| fragments.end())
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        CompactFormatter.write_raw_fragment(writer, fragment)
     }
 }
 

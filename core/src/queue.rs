@@ -97,8 +97,8 @@ impl<E: Engine> Queue<E> {
     where
         P: Serialize + Sync + ?Sized,
     {
-        let payload = payload::encode(payload)?;
         opts.check()?;
+        let payload = payload::encode(payload)?;
         let job = new_job(&self.name, &payload, &opts, self.stamps);
         only(self.store.insert_jobs(&[job]).await?)
     }
@@ -158,8 +158,8 @@ impl<E: Engine> Queue<E> {
     where
         P: Serialize + Sync,
     {
-        let encoded = Encoded::new(payloads.iter())?;
         opts.check()?;
+        let encoded = Encoded::new(payloads.iter())?;
         let job = |payload| new_job(&self.name, payload, &opts, self.stamps);
         let jobs: Vec<_> = encoded.iter().map(job).collect();
         self.store.live()?;

@@ -91,8 +91,8 @@ impl<E: Engine> Stream<E> {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`](crate::Error::InvalidName) for a key that is blank, longer than
-    /// 255 bytes or has a NUL character; else as for [`Stream::publish`].
+    /// [`Error::InvalidName`](crate::Error::InvalidName) for a key that is empty or has a NUL
+    /// character; else as for [`Stream::publish`].
     ///
     /// # Cancel safety
     ///
@@ -108,7 +108,7 @@ impl<E: Engine> Stream<E> {
     where
         P: Serialize + Sync + ?Sized,
     {
-        key.map_or(Ok(()), name::check_local)?;
+        key.map_or(Ok(()), name::check_key)?;
         let payload = payload::encode(payload)?;
         let event = NewEvent {
             stream: &self.name,
@@ -143,7 +143,7 @@ impl<E: Engine> Stream<E> {
         events
             .iter()
             .filter_map(|(key, _)| *key)
-            .try_for_each(name::check_local)?;
+            .try_for_each(name::check_key)?;
         let payloads = Encoded::new(events.iter().map(|(_, payload)| payload))?;
         let events: Vec<_> = std::iter::zip(events, payloads.iter())
             .map(|((key, _), payload)| NewEvent {
@@ -160,7 +160,8 @@ impl<E: Engine> Stream<E> {
     }
 
     /// Up to `limit` events with an offset greater than `offset`, ascending. Zero or a
-    /// negative limit reads nothing.
+    /// negative limit reads nothing. All of them are in memory at once, however large: a
+    /// subscription reads in pages of a bounded size.
     ///
     /// # Errors
     ///
@@ -187,7 +188,11 @@ impl<E: Engine> Stream<E> {
         .await
     }
 
-    /// Up to `limit` events after the offset that `consumer` saved, ascending.
+    /// Up to `limit` events after the offset that `consumer` saved, ascending; all of them are in
+    /// memory at once.
+    ///
+    /// It holds nothing: instances of one consumer that read at once read the same events. To
+    /// share them out, use [`Tx::read_from_consumer_tx`](crate::Tx::read_from_consumer_tx).
     ///
     /// # Errors
     ///
@@ -216,7 +221,8 @@ impl<E: Engine> Stream<E> {
         .await
     }
 
-    /// Saves how far `consumer` has come. Never backwards: a lower offset is ignored.
+    /// Saves how far `consumer` has come. Never backwards: `false` if this offset or a greater
+    /// one is saved already, or it is below 1, and then nothing changed.
     ///
     /// # Errors
     ///
@@ -230,10 +236,10 @@ impl<E: Engine> Stream<E> {
     /// ```
     /// # use alkstore::{Engine, Result, Stream};
     /// # async fn example<E: Engine>(orders: Stream<E>) -> Result<()> {
-    /// orders.save_offset("billing", 42).await?;
+    /// let moved = orders.save_offset("billing", 42).await?;
     /// # Ok(()) }
     /// ```
-    pub async fn save_offset(&self, consumer: &str, offset: i64) -> Result<()> {
+    pub async fn save_offset(&self, consumer: &str, offset: i64) -> Result<bool> {
         name::check_local(consumer)?;
         self.store
             .live()?
@@ -289,7 +295,8 @@ impl<E: Engine> Stream<E> {
     }
 
     /// Follows the stream from the offset that `consumer` saved: everything that is there,
-    /// then everything that comes.
+    /// then everything that comes. Instances of one consumer get all events each; for effects
+    /// that happen once see [`Tx::save_offset_tx`](crate::Tx::save_offset_tx).
     ///
     /// # Errors
     ///
@@ -336,6 +343,17 @@ impl<E: Engine> Stream<E> {
         self.store.live()?.listen(Topic::stream(&self.name)).await
     }
 
+    /// See [`Streams::read_page`](crate::engine::Streams::read_page).
+    pub(crate) async fn read_page(
+        &self,
+        offset: i64,
+        limit: i64,
+        bytes: i64,
+    ) -> Result<Vec<StreamEvent>> {
+        let engine = self.store.live()?;
+        engine.read_page(&self.name, offset, limit, bytes).await
+    }
+
     pub(crate) fn store(&self) -> &Store<E> {
         &self.store
     }
@@ -357,6 +375,7 @@ pub(crate) async fn read<E: Engine>(
 
 /// A published event.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StreamEvent {
     /// Its place in the stream: 1, 2, 3 … in commit order.
     pub offset: i64,
@@ -371,6 +390,37 @@ pub struct StreamEvent {
 }
 
 impl StreamEvent {
+    /// An event without a key, for engines to fill in.
+    ///
+    /// ```
+    /// use alkstore::StreamEvent;
+    ///
+    /// let mut event = StreamEvent::new("orders", 1, b"1".to_vec(), 1_700_000_000);
+    /// event.key = Some("customer-7".to_owned());
+    /// ```
+    #[must_use]
+    pub fn new(stream: impl Into<String>, offset: i64, payload: Vec<u8>, created_at: i64) -> Self {
+        Self {
+            offset,
+            stream: stream.into(),
+            key: None,
+            payload,
+            created_at,
+        }
+    }
+
+    /// The size in bytes of its payload and its key: what pages of a subscription are bounded by.
+    ///
+    /// ```
+    /// # fn example(event: alkstore::StreamEvent) {
+    /// assert!(event.size() >= event.payload.len());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.payload.len() + self.key.as_ref().map_or(0, String::len)
+    }
+
     /// Decodes the payload.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::notify::WakeReceiver;
 use crate::{Error, Result, Stream, StreamEvent};
 
-/// A page holds about so many bytes of payload, judged by the page before it.
+/// A page ends with the event that fills so many bytes.
 const PAGE_BYTES: usize = 1 << 20;
 const FIRST_PAGE: usize = 32;
 const LARGEST_PAGE: usize = 512;
@@ -26,7 +26,8 @@ const AFTER_ERROR: Duration = Duration::from_millis(100);
 /// [`Stream::subscribe`](crate::Stream::subscribe) makes it.
 ///
 /// Nothing is saved by itself, see [`EventReceiver::save_offset`]. It holds one page of
-/// events at most, so a slow consumer slows its own feed only. A lost wake delays an event by
+/// events at most, 512 of them or 1 MiB and the event that goes beyond it, so a slow consumer
+/// slows its own feed only. A lost wake delays an event by
 /// the engine's re-read interval at most. Connections that are lost and made anew end
 /// nothing and hide nothing.
 ///
@@ -42,6 +43,7 @@ pub struct EventReceiver<E: Engine> {
     #[pin]
     pause: Option<Pin<Box<Sleep>>>,
     page: std::vec::IntoIter<StreamEvent>,
+    /// The most events of the next page, judged by the sizes of those in the last one.
     page_size: usize,
     /// The offset of the last event that was read.
     fetched: i64,
@@ -166,12 +168,13 @@ impl<E: Engine> EventReceiver<E> {
         async move { stream.read_since(offset, limit).await }
     }
 
-    /// Saves the offset of the last event that was yielded, never one that was only fetched;
-    /// before any, it does nothing.
+    /// Saves the offset of the last event that was yielded, never one that was only fetched.
+    /// `false` if nothing changed: no event was yielded yet, or another instance of the consumer
+    /// has saved this offset or a greater one.
     ///
     /// # Errors
     ///
-    /// [`Error::Database`] only. A greater offset that is saved already stays, silently.
+    /// [`Error::Database`] only.
     ///
     /// # Cancel safety
     ///
@@ -184,9 +187,9 @@ impl<E: Engine> EventReceiver<E> {
     /// events.save_offset().await?;
     /// # Ok(()) }
     /// ```
-    pub async fn save_offset(&mut self) -> Result<()> {
+    pub async fn save_offset(&mut self) -> Result<bool> {
         if self.yielded == 0 {
-            return Ok(());
+            return Ok(false);
         }
         let saved = self.stream.save_offset(&self.consumer, self.yielded).await;
         saved.map_err(Error::into_database)
@@ -229,8 +232,9 @@ impl<E: Engine> EventReceiver<E> {
         if this.read.is_none() {
             let (stream, from) = (this.stream.clone(), *this.fetched);
             let limit = i64::try_from(*this.page_size).unwrap_or(i64::MAX);
+            let bytes = i64::try_from(PAGE_BYTES).unwrap_or(i64::MAX);
             this.read.set(Some(Box::pin(async move {
-                stream.read_since(from, limit).await
+                stream.read_page(from, limit, bytes).await
             })));
         }
         let Some(read) = this.read.as_mut().as_pin_mut() else {
@@ -240,10 +244,10 @@ impl<E: Engine> EventReceiver<E> {
         this.read.set(None);
         match events {
             Ok(events) => {
-                *this.caught_up = events.len() < *this.page_size;
+                let bytes: usize = events.iter().map(StreamEvent::size).sum();
+                *this.caught_up = events.len() < *this.page_size && bytes < PAGE_BYTES;
                 if let Some(last) = events.last() {
                     *this.fetched = last.offset;
-                    let bytes: usize = events.iter().map(|event| event.payload.len()).sum();
                     let most = PAGE_BYTES / (bytes / events.len()).max(1);
                     *this.page_size = most.clamp(1, LARGEST_PAGE);
                 }

@@ -153,7 +153,7 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
 
     fn start(&mut self) -> Result<Running<'_, E>> {
         if self.in_doubt {
-            return Err(half_done("the operation was not started"));
+            return Err(half_done("the transaction does nothing more"));
         }
         let engine = self.store.live()?;
         self.in_doubt = true;
@@ -243,7 +243,7 @@ impl<E: Engine> Tx<E> {
 /// What an operation that was cancelled half-way leaves to be said.
 fn half_done(context: &'static str) -> Error {
     Error::transient(
-        context,
-        "an earlier operation of the transaction was cancelled half-way: it can only be rolled back",
+        format!("{context}: an earlier operation of it was cancelled half-way"),
+        "it can only be rolled back",
     )
 }

@@ -204,10 +204,7 @@ impl Queues for Postgres {
         let rows = inner
             .run(At::Auto, &inner.statements.queue.sweep_all, arguments)
             .await?;
-        Ok(Swept {
-            expired: count(rows.first(), 0)?,
-            purged: count(rows.first(), 1)?,
-        })
+        Ok(Swept::new(count(rows.first(), 0)?, count(rows.first(), 1)?))
     }
 }
 
@@ -226,26 +223,24 @@ fn decode_job(row: &PgRow) -> sqlx::Result<Job> {
         (None, Some(_)) => JobState::Processing,
         (None, None) => JobState::Pending,
     };
-    Ok(Job {
-        id: row.try_get(0)?,
-        queue: row.try_get(1)?,
-        state,
-        payload: row.try_get(2)?,
-        priority: row.try_get(3)?,
-        run_at: row.try_get(4)?,
-        attempts: row.try_get(5)?,
-        max_attempts: row.try_get(6)?,
-        worker_id: row.try_get(7)?,
-        claimed_at: row.try_get(8)?,
-        claim_expires_at,
-        created_at: row.try_get(10)?,
-        expires_at: row.try_get(11)?,
-        visibility_timeout_s: row.try_get(12)?,
-        backoff_base_s: row.try_get(13)?,
-        dead_letter_retention_s: row.try_get(14)?,
-        last_error: row.try_get(15)?,
-        died_at,
-    })
+    let queue: String = row.try_get(1)?;
+    let mut job = Job::new(row.try_get(0)?, queue, row.try_get(2)?);
+    job.state = state;
+    job.priority = row.try_get(3)?;
+    job.run_at = row.try_get(4)?;
+    job.attempts = row.try_get(5)?;
+    job.max_attempts = row.try_get(6)?;
+    job.worker_id = row.try_get(7)?;
+    job.claimed_at = row.try_get(8)?;
+    job.claim_expires_at = claim_expires_at;
+    job.created_at = row.try_get(10)?;
+    job.expires_at = row.try_get(11)?;
+    job.visibility_timeout_s = row.try_get(12)?;
+    job.backoff_base_s = row.try_get(13)?;
+    job.dead_letter_retention_s = row.try_get(14)?;
+    job.last_error = row.try_get(15)?;
+    job.died_at = died_at;
+    Ok(job)
 }
 
 /// A value from a row that a statement returned.

@@ -21,8 +21,11 @@ pub(crate) struct Statements {
     append: Statement,
     read: Statement,
     read_saved: Statement,
+    read_held: Statement,
+    read_page: Statement,
     save: Statement,
     find: Statement,
+    find_held: Statement,
     trim: Statement,
 }
 
@@ -39,7 +42,8 @@ impl Statements {
             "INSERT INTO {schema}.offsets AS saved (stream, consumer, \"offset\")
              VALUES ($1, $2, $3)
              ON CONFLICT (stream, consumer) DO UPDATE SET \"offset\" = excluded.\"offset\"
-             WHERE saved.\"offset\" < excluded.\"offset\""
+             WHERE saved.\"offset\" < excluded.\"offset\"
+             RETURNING true"
         );
         let trim = format!(
             "WITH trimmed AS (
@@ -47,6 +51,27 @@ impl Statements {
                  RETURNING \"offset\"
              )
              SELECT count(*) FROM trimmed"
+        );
+        // In a transaction the consumer's row is locked, made if there is none, and what is read
+        // of it is its newest version: whoever waited for the lock sees what the holder saved.
+        let held = format!(
+            "WITH known AS MATERIALIZED ({saved} FOR NO KEY UPDATE),
+             made AS (
+                 INSERT INTO {schema}.offsets AS other (stream, consumer, \"offset\")
+                 SELECT $1, $2, 0 WHERE NOT EXISTS (SELECT FROM known)
+                 ON CONFLICT (stream, consumer) DO UPDATE SET \"offset\" = other.\"offset\"
+                 RETURNING \"offset\"
+             ),
+             held AS MATERIALIZED (SELECT * FROM known UNION ALL SELECT * FROM made)"
+        );
+        // The lengths are known without the values, which are not fetched for what is left out.
+        let page = format!(
+            "SELECT \"offset\", key, payload, created_at FROM (
+                 SELECT *, coalesce(sum(octet_length(payload) + coalesce(octet_length(key), 0))
+                     OVER (ORDER BY \"offset\" ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)
+                     AS before
+                 FROM ({events} AND \"offset\" > $2 {order}) AS next
+             ) AS next WHERE before < $4 ORDER BY \"offset\""
         );
         let reading = "reading a stream";
         Self {
@@ -57,8 +82,17 @@ impl Statements {
                 reading,
                 format!("{events} AND \"offset\" > coalesce(({saved}), 0) {order}"),
             ),
+            read_held: Statement::new(
+                reading,
+                format!("{held} {events} AND \"offset\" > (SELECT \"offset\" FROM held) {order}"),
+            ),
+            read_page: Statement::reading(reading, page),
             save: Statement::new("saving an offset", save),
             find: Statement::reading("reading an offset", saved),
+            find_held: Statement::new(
+                "reading an offset",
+                format!("{held} SELECT \"offset\" FROM held"),
+            ),
             trim: Statement::new("trimming a stream", trim),
         }
     }
@@ -142,9 +176,10 @@ impl Streams for Postgres {
         limit: i64,
     ) -> Result<Vec<StreamEvent>> {
         let (inner, statements) = (self.inner(), &self.inner().statements.stream);
-        let statement = match after {
-            After::Offset(_) => &statements.read,
-            After::SavedBy(_) => &statements.read_saved,
+        let statement = match (after, &at) {
+            (After::Offset(_), _) => &statements.read,
+            (After::SavedBy(_), At::Auto) => &statements.read_saved,
+            (After::SavedBy(_), At::In(_)) => &statements.read_held,
         };
         let arguments = || {
             let arguments = Arguments::default().add(stream);
@@ -158,22 +193,39 @@ impl Streams for Postgres {
         rows.iter().map(|row| event(stream, row)).collect()
     }
 
+    async fn read_page(
+        &self,
+        stream: &str,
+        offset: i64,
+        limit: i64,
+        bytes: i64,
+    ) -> Result<Vec<StreamEvent>> {
+        let inner = self.inner();
+        let arguments = || {
+            let arguments = Arguments::default().add(stream).add(offset);
+            arguments.add(limit).add(bytes)
+        };
+        let statement = &inner.statements.stream.read_page;
+        let rows = inner.run(At::Auto, statement, arguments).await?;
+        rows.iter().map(|row| event(stream, row)).collect()
+    }
+
     async fn save_offset(
         &self,
         at: At<'_, PgConnection>,
         stream: &str,
         consumer: &str,
         offset: i64,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let inner = self.inner();
         if offset < 1 {
-            return inner.live();
+            return inner.live().map(|()| false);
         }
         let arguments = || Arguments::default().add(stream).add(consumer).add(offset);
-        inner
+        let rows = inner
             .run(at, &inner.statements.stream.save, arguments)
-            .await
-            .map(drop)
+            .await?;
+        Ok(!rows.is_empty())
     }
 
     async fn find_offset(
@@ -182,11 +234,13 @@ impl Streams for Postgres {
         stream: &str,
         consumer: &str,
     ) -> Result<i64> {
-        let inner = self.inner();
+        let (inner, statements) = (self.inner(), &self.inner().statements.stream);
+        let statement = match at {
+            At::Auto => &statements.find,
+            At::In(_) => &statements.find_held,
+        };
         let arguments = || Arguments::default().add(stream).add(consumer);
-        let rows = inner
-            .run(at, &inner.statements.stream.find, arguments)
-            .await?;
+        let rows = inner.run(at, statement, arguments).await?;
         rows.first().map_or(Ok(0), |row| get(row, 0))
     }
 
@@ -201,13 +255,9 @@ impl Streams for Postgres {
 }
 
 fn event(stream: &str, row: &PgRow) -> Result<StreamEvent> {
-    Ok(StreamEvent {
-        offset: get(row, 0)?,
-        stream: stream.to_owned(),
-        key: get(row, 1)?,
-        payload: get(row, 2)?,
-        created_at: get(row, 3)?,
-    })
+    let mut event = StreamEvent::new(stream, get(row, 0)?, get(row, 2)?, get(row, 3)?);
+    event.key = get(row, 1)?;
+    Ok(event)
 }
 
 impl Postgres {

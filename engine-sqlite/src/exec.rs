@@ -126,17 +126,21 @@ impl Inline<'_> {
         })
     }
 
-    fn rows_now<T>(
+    /// Runs a statement that only reads and reads its rows up to the first that is refused.
+    pub(crate) fn rows_while<T>(
         &mut self,
         sql: &str,
         values: &[Value<'_>],
-        read: impl Fn(&Row<'_>) -> Answer<T>,
+        mut read: impl FnMut(&Row<'_>) -> Answer<Option<T>>,
     ) -> Answer<Vec<T>> {
         let mut statement = self.0.prepare_cached(sql)?;
         let mut rows = statement.query(rusqlite::params_from_iter(values))?;
         let mut all = Vec::new();
         while let Some(row) = rows.next()? {
-            all.push(read(&Row::Inline(row))?);
+            match read(&Row::Inline(row))? {
+                Some(row) => all.push(row),
+                None => break,
+            }
         }
         Ok(all)
     }
@@ -157,7 +161,7 @@ impl Exec for Inline<'_> {
         values: &[Value<'_>],
         read: impl Fn(&Row<'_>) -> Answer<T> + Send,
     ) -> impl Future<Output = Answer<Vec<T>>> + Send {
-        done(self.rows_now(sql, values, read))
+        done(self.rows_while(sql, values, |row| read(row).map(Some)))
     }
 }
 

@@ -178,7 +178,7 @@ impl Queues for Sqlite {
             let expired = ready(claim::bury_expired(x, queue, now, -1))?;
             let past = [Value::Text(queue), Value::Int(now)];
             let purged = ready(x.execute(PURGE, &past))?.changes;
-            Ok(Swept { expired, purged })
+            Ok(Swept::new(expired, purged))
         };
         self.inner().write("sweeping", sweep, |_, _| {}).await
     }
@@ -210,24 +210,21 @@ fn job(row: &Row<'_>) -> Answer<Job> {
         (None, Some(_)) => JobState::Processing,
         (None, None) => JobState::Pending,
     };
-    Ok(Job {
-        id: row.int(0)?,
-        queue: row.text(1)?,
-        state,
-        payload: row.blob(14)?,
-        priority: row.int(2)?,
-        run_at: row.int(3)?,
-        attempts: row.int(4)?,
-        max_attempts: row.int(5)?,
-        worker_id: row.maybe_text(6)?,
-        claimed_at: row.maybe_int(7)?,
-        claim_expires_at,
-        created_at: row.int(8)?,
-        expires_at: row.maybe_int(9)?,
-        visibility_timeout_s: row.int(10)?,
-        backoff_base_s: row.int(11)?,
-        dead_letter_retention_s: row.maybe_int(12)?,
-        last_error: row.maybe_text(13)?,
-        died_at,
-    })
+    let mut job = Job::new(row.int(0)?, row.text(1)?, row.blob(14)?);
+    job.state = state;
+    job.priority = row.int(2)?;
+    job.run_at = row.int(3)?;
+    job.attempts = row.int(4)?;
+    job.max_attempts = row.int(5)?;
+    job.worker_id = row.maybe_text(6)?;
+    job.claimed_at = row.maybe_int(7)?;
+    job.claim_expires_at = claim_expires_at;
+    job.created_at = row.int(8)?;
+    job.expires_at = row.maybe_int(9)?;
+    job.visibility_timeout_s = row.int(10)?;
+    job.backoff_base_s = row.int(11)?;
+    job.dead_letter_retention_s = row.maybe_int(12)?;
+    job.last_error = row.maybe_text(13)?;
+    job.died_at = died_at;
+    Ok(job)
 }

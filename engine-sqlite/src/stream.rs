@@ -8,7 +8,7 @@ use sqlx::SqliteConnection;
 
 use crate::Sqlite;
 use crate::error::{Answer, Failure};
-use crate::exec::{Awaiting, CHUNKS, Exec, Inline, Value, chunk, chunked, ready};
+use crate::exec::{Awaiting, CHUNKS, Exec, Inline, Row, Value, chunk, chunked, ready};
 
 impl Streams for Sqlite {
     async fn append_events(
@@ -59,34 +59,57 @@ impl Streams for Sqlite {
         }
     }
 
+    async fn read_page(
+        &self,
+        stream: &str,
+        offset: i64,
+        limit: i64,
+        bytes: i64,
+    ) -> Result<Vec<StreamEvent>> {
+        let page = |x: &mut Inline<'_>, _| {
+            let values = [Value::Text(stream), Value::Int(offset), Value::Int(limit)];
+            // Its rows are read as it steps to them: those after the last are never touched.
+            let mut left = usize::try_from(bytes).unwrap_or(usize::MAX);
+            x.rows_while(AFTER_OFFSET, &values, |row| {
+                if left == 0 {
+                    return Ok(None);
+                }
+                let event = event(stream, row)?;
+                left = left.saturating_sub(event.size());
+                Ok(Some(event))
+            })
+        };
+        self.inner().read("reading events", page).await
+    }
+
     async fn save_offset(
         &self,
         at: At<'_, SqliteConnection>,
         stream: &str,
         consumer: &str,
         offset: i64,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         const DOING: &str = "saving an offset";
         // An unknown consumer is at 0 already.
         if offset < 1 {
-            return Ok(());
+            return Ok(false);
         }
         let values = [
             Value::Text(stream),
             Value::Text(consumer),
             Value::Int(offset),
         ];
-        match at {
+        let saved = match at {
             At::Auto => {
                 let save = |x: &mut Inline<'_>, _| ready(x.execute(SAVE, &values));
-                self.inner().write(DOING, save, |_, _| {}).await?;
+                self.inner().write(DOING, save, |_, _| {}).await?
             }
             At::In(conn) => {
                 let save = async |x: &mut Awaiting<'_>, _| x.execute(SAVE, &values).await;
-                self.inner().join(DOING, conn, save).await?;
+                self.inner().join(DOING, conn, save).await?
             }
-        }
-        Ok(())
+        };
+        Ok(saved.changes > 0)
     }
 
     async fn find_offset(
@@ -276,16 +299,13 @@ async fn read<X: Exec>(
         After::SavedBy(consumer) => (AFTER_SAVED, Value::Text(consumer)),
     };
     let values = [Value::Text(stream), after, Value::Int(limit)];
-    let event = |row: &crate::exec::Row<'_>| {
-        Ok(StreamEvent {
-            offset: row.int(0)?,
-            stream: stream.to_owned(),
-            key: row.maybe_text(1)?,
-            payload: row.blob(2)?,
-            created_at: row.int(3)?,
-        })
-    };
-    x.rows(sql, &values, event).await
+    x.rows(sql, &values, |row| event(stream, row)).await
+}
+
+fn event(stream: &str, row: &Row<'_>) -> Answer<StreamEvent> {
+    let mut event = StreamEvent::new(stream, row.int(0)?, row.blob(2)?, row.int(3)?);
+    event.key = row.maybe_text(1)?;
+    Ok(event)
 }
 
 #[cfg(test)]
@@ -305,7 +325,7 @@ mod tests {
         connection
     }
 
-    fn event(stream: &str) -> NewEvent<'_> {
+    fn new_event(stream: &str) -> NewEvent<'_> {
         NewEvent {
             stream,
             key: None,
@@ -317,12 +337,12 @@ mod tests {
     fn what_stands_around_costs_nothing() {
         let connection = &mut database();
         for stream in ["before", "here", "behind"] {
-            let events = vec![event(stream); usize::try_from(EVENTS).expect("few")];
+            let events = vec![new_event(stream); usize::try_from(EVENTS).expect("few")];
             ready(append(&mut Inline(connection), 0, &events)).expect("appended");
         }
         connection.execute_batch("ANALYZE").expect("analyzed");
         let x = &mut Inline(connection);
-        let offsets = ready(append(x, 0, &[event("here")])).expect("appended");
+        let offsets = ready(append(x, 0, &[new_event("here")])).expect("appended");
         assert_eq!(offsets[..], [EVENTS + 1]);
         for after in [After::Offset(EVENTS / 2), After::SavedBy("nobody")] {
             let read = ready(read(x, "here", after, 10)).expect("read");
@@ -344,7 +364,7 @@ mod tests {
         let connection = &mut database();
         let x = &mut Inline(connection);
         for stream in ["before", "here", "behind"] {
-            ready(append(x, 0, &[event(stream)])).expect("appended");
+            ready(append(x, 0, &[new_event(stream)])).expect("appended");
         }
         for (offset, found) in [
             (i64::MIN, 1),
@@ -369,13 +389,13 @@ mod tests {
     #[test]
     fn a_stream_that_has_given_all_its_offsets_says_so() {
         let connection = &mut database();
-        ready(append(&mut Inline(connection), 0, &[event("old")])).expect("appended");
+        ready(append(&mut Inline(connection), 0, &[new_event("old")])).expect("appended");
         let near = format!("UPDATE __alkstore_streams SET head = {}", MOST - 2);
         connection.execute_batch(&near).expect("far on");
         let x = &mut Inline(connection);
-        let last = ready(append(x, 0, &[event("old")])).expect("one is left");
+        let last = ready(append(x, 0, &[new_event("old")])).expect("one is left");
         assert_eq!(last[..], [MOST - 1]);
-        ready(append(x, 0, &[event("old")])).expect_err("none is left");
+        ready(append(x, 0, &[new_event("old")])).expect_err("none is left");
     }
 
     #[test]
@@ -384,7 +404,7 @@ mod tests {
         let full = "INSERT INTO __alkstore_streams (id, name) VALUES ((1 << 23) - 1, 'last')";
         connection.execute_batch(full).expect("many");
         let x = &mut Inline(connection);
-        ready(append(x, 0, &[event("last")])).expect("appended");
-        ready(append(x, 0, &[event("one more")])).expect_err("too many");
+        ready(append(x, 0, &[new_event("last")])).expect("appended");
+        ready(append(x, 0, &[new_event("one more")])).expect_err("too many");
     }
 }

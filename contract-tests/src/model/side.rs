@@ -5,6 +5,7 @@ use alkstore::{Engine, Job, JobHandle, Lock, Result, Store};
 use super::operation::Operation;
 use super::seen::Seen;
 use crate::Harness;
+use crate::support::job_of;
 
 /// As many handles are kept; the oldest go first.
 const MOST_KEPT: usize = 12;
@@ -66,7 +67,7 @@ impl<E: Engine> Kept<E> {
     pub(super) fn job(&self, job: &Job) -> Job {
         // A rolled-back id may have been given again, so the last one is meant.
         let place = self.jobs.iter().rposition(|id| *id == job.id);
-        Job {
+        job_of! {
             id: place.map_or(-1, place_of),
             ..job.clone()
         }

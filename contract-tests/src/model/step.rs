@@ -123,8 +123,8 @@ impl<H: Harness> Stepper<H> {
             }
             Step::SaveOffset(stream, consumer, offset) => {
                 let (stream, consumer) = (STREAMS[*stream], CONSUMERS[*consumer]);
-                tx.save_offset_tx(stream, consumer, *offset).await?;
-                Ok(Seen::Nothing)
+                let moved = tx.save_offset_tx(stream, consumer, *offset).await?;
+                Ok(Seen::Landed(moved))
             }
             Step::Ack(pick) => match self.kept.handle(*pick) {
                 Some(handle) => Ok(Seen::Landed(tx.ack_tx(handle).await?)),

@@ -72,8 +72,8 @@ impl<H: Harness> Side<'_, H> {
             }
             Op::SaveOffset(number, consumer, offset) => {
                 let consumer = CONSUMERS[*consumer];
-                stream(number)?.save_offset(consumer, *offset).await?;
-                Ok(Seen::Nothing)
+                let moved = stream(number)?.save_offset(consumer, *offset).await?;
+                Ok(Seen::Landed(moved))
             }
             Op::GetOffset(number, consumer) => {
                 let saved = stream(number)?.get_offset(CONSUMERS[*consumer]).await?;

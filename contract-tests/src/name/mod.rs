@@ -218,7 +218,7 @@ async fn reserved_names_are_refused_by_an_applications_transaction<H: Harness>(h
     assert_eq!(numbers(&read_all(&store, "stream").await), [1]);
 }
 
-/// A consumer, a worker, an owner and a key must be valid names; nothing is done for others.
+/// A consumer, a worker and an owner must be valid names; nothing is done for others.
 async fn invalid_local_names_are_refused_by_every_entry_point<H: Harness>(h: &H) {
     let store = h.open().await;
     let stream = store.stream("stream").unwrap();
@@ -227,7 +227,6 @@ async fn invalid_local_names_are_refused_by_every_entry_point<H: Harness>(h: &H)
     let id = queue.enqueue(&1, EnqueueOpts::default()).await.unwrap();
     let message = outbox.enqueue(&1, EnqueueOpts::default()).await.unwrap();
     for name in &invalid_names() {
-        let batch = [(None, Untouchable), (Some(name.as_str()), Untouchable)];
         let deliver = outbox.run_once(name, async |_| -> alkstore::Result<()> {
             panic!("a message was delivered to {name:?}")
         });
@@ -239,11 +238,6 @@ async fn invalid_local_names_are_refused_by_every_entry_point<H: Harness>(h: &H)
             ("save_offset", refused(stream.save_offset(name, 1))),
             ("get_offset", refused(stream.get_offset(name))),
             ("subscribe", refused(stream.subscribe(name))),
-            (
-                "publish_with_key",
-                refused(stream.publish_with_key(Some(name), &Untouchable)),
-            ),
-            ("publish_batch", refused(stream.publish_batch(&batch))),
             ("claim_one", refused(queue.claim_one(name))),
             ("claim_batch", refused(queue.claim_batch(name, 1))),
             ("claim_batch of none", refused(queue.claim_batch(name, 0))),
@@ -262,15 +256,13 @@ async fn invalid_local_names_are_refused_by_every_entry_point<H: Harness>(h: &H)
     assert!(lock.is_some(), "a refused owner took the lock");
 }
 
-/// The methods of a transaction refuse the same consumers and keys.
+/// The methods of a transaction refuse the same consumers.
 async fn invalid_local_names_are_refused_by_a_transaction<H: Harness>(h: &H) {
     let store = h.open().await;
     let mut tx = store.begin_tx().await.unwrap();
     for name in &invalid_names() {
-        let keyed = refused(tx.publish_with_key_tx("stream", Some(name), &Untouchable));
         let read = refused(tx.read_from_consumer_tx("stream", name, 1));
         let entries = vec![
-            ("publish_with_key_tx", keyed),
             (
                 "save_offset_tx",
                 refused(tx.save_offset_tx("stream", name, 1)),
@@ -284,7 +276,7 @@ async fn invalid_local_names_are_refused_by_a_transaction<H: Harness>(h: &H) {
     assert!(read_all(&store, "stream").await.is_empty());
 }
 
-/// Consumers, workers, owners and keys may start with the library's prefix.
+/// Consumers, workers and owners, and keys, may start with the library's prefix.
 async fn local_names_may_start_with_the_reserved_prefix<H: Harness>(h: &H) {
     let store = h.open().await;
     let stream = store.stream("stream").unwrap();

@@ -7,7 +7,7 @@ use futures::future::join_all;
 
 use super::*;
 use crate::Harness;
-use crate::support::{error_of, within};
+use crate::support::{error_of, job_of, within};
 
 /// Without a message `run_once` is `false` and delivers nothing.
 pub(super) async fn an_empty_outbox_delivers_nothing<H: Harness>(h: &H) {
@@ -41,7 +41,7 @@ pub(super) async fn a_delivery_that_succeeds_ends_the_message<H: Harness>(h: &H)
     assert!(outbox.run_once("w", delivery).await.unwrap());
     let seen = seen.expect("it was delivered");
     let claimed_at = seen.claimed_at.expect("it is claimed");
-    let expected = Job {
+    let expected = job_of! {
         state: JobState::Processing,
         attempts: 1,
         worker_id: Some("w".to_owned()),

@@ -28,6 +28,7 @@ alkstore_macros::cases! {
     deeper_nesting_is_refused_everywhere,
     very_deep_nesting_does_not_exhaust_the_stack,
     deep_values_are_refused_before_they_are_written_out,
+    raw_json_that_cannot_be_read_back_is_refused,
     a_payload_that_fails_to_serialize_stores_nothing,
     keys_that_are_not_strings_store_nothing,
     a_refused_payload_leaves_the_transaction_usable,

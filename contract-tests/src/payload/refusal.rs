@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use alkstore::{EnqueueOpts, Error, QueueOpts, ScheduleOpts};
 use serde::ser::{Error as _, SerializeSeq};
 use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::Harness;
@@ -170,6 +171,32 @@ pub(super) async fn deep_values_are_refused_before_they_are_written_out<H: Harne
         }
     }
     assert_refused(h, &Endless).await;
+}
+
+/// JSON that was encoded before is refused like any other payload if it could not be read back,
+/// by its own depth and by what it is nested in, and else stored as it is.
+pub(super) async fn raw_json_that_cannot_be_read_back_is_refused<H: Harness>(h: &H) {
+    let raw = |json: String| RawValue::from_string(json).unwrap();
+    let deep = |depth: usize| raw("[".repeat(depth) + &"]".repeat(depth));
+    assert_refused(h, &deep(500)).await;
+    assert_refused(h, &[[deep(126)]]).await;
+    assert_refused(h, &BTreeMap::from([("k", raw("[1e999]".into()))])).await;
+    assert_refused(h, &raw(r#""\ud800""#.into())).await;
+
+    let store = h.open().await;
+    let stream = store.stream("stream").unwrap();
+    let written = r#" { "a" : [ 1.50, "[[[\u0041", {} , null,true ] } "#;
+    for payload in [raw(written.into()), deep(127)] {
+        stream.publish(&payload).await.unwrap();
+    }
+    stream.publish(&[[deep(125)]]).await.unwrap();
+    let events = read_all(&store, "stream").await;
+    assert_eq!(events[0].payload, written.trim().as_bytes());
+    for event in &events {
+        event.payload_as::<Value>().unwrap();
+        event.payload_as::<Box<RawValue>>().unwrap();
+    }
+    assert_eq!(events[2].payload, serde_json::to_vec(&deep(127)).unwrap());
 }
 
 /// A payload whose serialization fails half-way is a `Codec` error and stores nothing.

@@ -1,10 +1,10 @@
-use alkstore::{EnqueueOpts, Error, Job, JobState, QueueOpts};
+use alkstore::{EnqueueOpts, Error, JobState, QueueOpts};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use super::*;
 use crate::Harness;
-use crate::support::{Clock, attempts, error_of};
+use crate::support::{Clock, attempts, error_of, job_of};
 
 /// A job is pending until it is claimed, processing until it is acked, and then gone.
 pub(super) async fn a_job_lives_from_enqueue_to_ack<H: Harness>(h: &H) {
@@ -17,7 +17,7 @@ pub(super) async fn a_job_lives_from_enqueue_to_ack<H: Harness>(h: &H) {
         .unwrap();
     let pending = job(&plain(&other), id).await;
     assert!((before..=clock.now().await).contains(&pending.created_at));
-    let expected = Job {
+    let expected = job_of! {
         id,
         queue: "work".to_owned(),
         state: JobState::Pending,
@@ -43,7 +43,7 @@ pub(super) async fn a_job_lives_from_enqueue_to_ack<H: Harness>(h: &H) {
     let claim = take(&plain(&other), "worker-1").await;
     let claimed_at = claim.claimed_at.expect("a claim stamps its time");
     assert!((before..=clock.now().await).contains(&claimed_at));
-    let expected = Job {
+    let expected = job_of! {
         state: JobState::Processing,
         attempts: 1,
         worker_id: Some("worker-1".to_owned()),
@@ -109,7 +109,7 @@ pub(super) async fn a_batch_keeps_the_order_of_its_payloads<H: Harness>(h: &H) {
         let payload = payload.to_string().into_bytes();
         assert_eq!(
             job(&queue, *id).await,
-            Job {
+            job_of! {
                 id: *id,
                 payload,
                 ..first.clone()
@@ -304,7 +304,7 @@ pub(super) async fn enqueue_tx_stamps_the_plain_defaults<H: Harness>(h: &H) {
     tx.commit().await.unwrap();
 
     let plain = job(&queue, plain).await;
-    let expected = Job {
+    let expected = job_of! {
         id: plain.id,
         queue: "work".to_owned(),
         state: JobState::Pending,
@@ -326,7 +326,7 @@ pub(super) async fn enqueue_tx_stamps_the_plain_defaults<H: Harness>(h: &H) {
     };
     assert_eq!(plain, expected);
     let own = job(&queue, own).await;
-    let expected = Job {
+    let expected = job_of! {
         id: own.id,
         payload: br#""b""#.to_vec(),
         priority: -2,

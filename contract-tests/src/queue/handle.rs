@@ -2,7 +2,7 @@ use alkstore::{EnqueueOpts, Error, JobState};
 
 use super::*;
 use crate::Harness;
-use crate::support::{Clock, attempts, error_of};
+use crate::support::{Clock, attempts, error_of, job_of};
 
 /// After its deadline a claim can do nothing, though nobody has taken the job over.
 pub(super) async fn a_lapsed_claim_cannot_act<H: Harness>(h: &H) {
@@ -121,9 +121,11 @@ pub(super) async fn a_heartbeat_counts_from_now<H: Harness>(h: &H) {
             queue.cancel(id).await.unwrap();
             continue;
         }
-        let expected = |deadline| Job {
-            claim_expires_at: Some(deadline),
-            ..claim.job().clone()
+        let expected = |deadline| {
+            job_of! {
+                claim_expires_at: Some(deadline),
+                ..claim.job().clone()
+            }
         };
         assert_eq!(longer, expected(now + 5000));
         assert_eq!(shorter, expected(now + 30));

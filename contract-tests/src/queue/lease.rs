@@ -1,8 +1,8 @@
-use alkstore::{EnqueueOpts, Job, JobState};
+use alkstore::{EnqueueOpts, JobState};
 
 use super::*;
 use crate::Harness;
-use crate::support::{Clock, attempts};
+use crate::support::{Clock, attempts, job_of};
 
 /// A claim holds while now is at most its deadline: nobody else gets the job, its ack lands.
 pub(super) async fn a_claim_holds_through_its_deadline<H: Harness>(h: &H) {
@@ -51,7 +51,7 @@ pub(super) async fn a_claim_lapses_after_its_deadline<H: Harness>(h: &H) {
         }
         assert!(!beat, "the claim has lapsed");
         let taken = taken.expect("the job is ready again");
-        let expected = Job {
+        let expected = job_of! {
             attempts: 2,
             worker_id: Some("other".to_owned()),
             claimed_at: Some(lapsed),

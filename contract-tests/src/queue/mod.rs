@@ -14,6 +14,7 @@ mod wake;
 
 use std::time::Duration;
 
+use crate::support::job_of;
 use alkstore::{Engine, EnqueueOpts, Job, JobHandle, JobState, Queue, QueueOpts, Store, Swept};
 
 use cancel::*;
@@ -206,7 +207,7 @@ fn ids<E: Engine>(claims: &[JobHandle<E>]) -> Vec<i64> {
 /// Asserts that a job is dead, of this, and otherwise as it was.
 #[track_caller]
 fn assert_died(dead: &Job, before: &Job, error: &str) {
-    let expected = Job {
+    let expected = job_of! {
         state: JobState::Dead,
         last_error: Some(error.to_owned()),
         died_at: dead.died_at,

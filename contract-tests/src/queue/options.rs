@@ -2,7 +2,7 @@ use alkstore::{EnqueueOpts, Error, Job, JobState};
 
 use super::*;
 use crate::Harness;
-use crate::support::{Clock, attempts, error_of};
+use crate::support::{Clock, attempts, error_of, job_of};
 
 /// A job keeps the options of the handle that enqueued it; the other handles' do not matter.
 pub(super) async fn options_are_stamped_when_a_job_is_enqueued<H: Harness>(h: &H) {
@@ -41,7 +41,7 @@ pub(super) async fn options_are_stamped_when_a_job_is_enqueued<H: Harness>(h: &H
         h.advance(41);
         assert!(take(&queue, "w").await.retry("again", None).await.unwrap());
         let dead = job(&queue, id).await;
-        let expected = Job {
+        let expected = job_of! {
             attempts: 2,
             state: JobState::Dead,
             run_at: dead.run_at,

@@ -1,8 +1,8 @@
-use alkstore::{EnqueueOpts, Job, JobState};
+use alkstore::{EnqueueOpts, JobState};
 
 use super::*;
 use crate::Harness;
-use crate::support::{Clock, attempts};
+use crate::support::{Clock, attempts, job_of};
 
 /// A retry without a delay waits any whole second from half the cap, rounded up, to the cap.
 pub(super) async fn a_retry_spreads_over_the_whole_range<H: Harness>(h: &H) {
@@ -111,7 +111,7 @@ pub(super) async fn a_retry_shows_its_error_and_frees_the_job<H: Harness>(h: &H)
     let claimed = first.job().clone();
     assert!(first.retry("no answer", Some(-1)).await.unwrap());
     let pending = job(&queue, id).await;
-    let expected = Job {
+    let expected = job_of! {
         state: JobState::Pending,
         run_at: pending.run_at,
         worker_id: None,

@@ -19,7 +19,7 @@ use alkstore::{Error, Job, Result};
 pub struct Database {
     committed: Mutex<State>,
     /// Whoever holds it may write.
-    writer: Arc<Writer>,
+    pub(super) writer: Arc<Writer>,
     /// How far the clock is ahead of the host's, in seconds.
     ahead: AtomicI64,
     pub(super) hubs: Hubs,
@@ -87,7 +87,15 @@ impl Database {
 
     /// Waits for its turn to write.
     pub(super) async fn acquire_writer(&self, timeout: Duration) -> Result<WriterGuard> {
-        let turn = Arc::clone(&self.writer).acquire();
+        self.acquire(Arc::clone(&self.writer), timeout).await
+    }
+
+    pub(super) async fn acquire(
+        &self,
+        writer: Arc<Writer>,
+        timeout: Duration,
+    ) -> Result<WriterGuard> {
+        let turn = writer.acquire();
         let timeout = match self.fault {
             Some(Fault::BusyWaitsForEver) => Duration::MAX,
             _ => timeout,

@@ -109,6 +109,8 @@ faults! {
     ReadInclusive,
     /// A read takes no notice of its limit.
     ReadIgnoresLimit,
+    /// A page of a subscription is as large as its events are.
+    PageIgnoresBytes,
     /// A read finds the events of every stream.
     ReadCrossesStreams,
     /// A consumer's read takes no notice of its saved offset.
@@ -121,6 +123,12 @@ faults! {
     EventTimeForgotten,
     /// A saved offset moves backwards.
     SavedOffsetMovesBack,
+    /// A save says that it moved the offset when it did not.
+    SaveAlwaysMoves,
+    /// A save says that it moved nothing when it did.
+    SaveNeverMoves,
+    /// A transaction that reads a consumer's offset lets others read and save it.
+    ConsumerIsNotHeld,
     /// A negative offset is saved.
     NegativeSaveStored,
     /// An offset beyond the head is saved as the head.

@@ -38,13 +38,26 @@ impl Streams for Reference {
             .await
     }
 
+    async fn read_page(
+        &self,
+        stream: &str,
+        offset: i64,
+        limit: i64,
+        bytes: i64,
+    ) -> Result<Vec<StreamEvent>> {
+        self.read(At::Auto, |work| {
+            work.read_page(stream, offset, limit, bytes)
+        })
+        .await
+    }
+
     async fn save_offset(
         &self,
         at: At<'_, ReferenceConn>,
         stream: &str,
         consumer: &str,
         offset: i64,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         self.write(at, |work| work.save_offset(stream, consumer, offset))
             .await
     }
@@ -94,20 +107,16 @@ impl Work<'_> {
             _ => stream.head,
         };
         stream.head = offset;
-        let event = StreamEvent {
-            offset,
-            stream: new.stream.into(),
-            key: match rules.fault {
-                Some(Fault::KeyLost) => None,
-                Some(Fault::KeyBlank) => Some(new.key.unwrap_or_default().into()),
-                _ => new.key.map(Into::into),
-            },
-            payload: rules.payload(new.payload),
-            created_at: if rules.breaks(Fault::EventTimeForgotten) {
-                0
-            } else {
-                rules.now
-            },
+        let created_at = match rules.fault {
+            Some(Fault::EventTimeForgotten) => 0,
+            _ => rules.now,
+        };
+        let payload = rules.payload(new.payload);
+        let mut event = StreamEvent::new(new.stream, offset, payload, created_at);
+        event.key = match rules.fault {
+            Some(Fault::KeyLost) => None,
+            Some(Fault::KeyBlank) => Some(new.key.unwrap_or_default().into()),
+            _ => new.key.map(Into::into),
         };
         stream.events.insert(offset, event);
         if !rules.breaks(Fault::PublishWakesNobody) {
@@ -142,7 +151,21 @@ impl Work<'_> {
         events
     }
 
-    fn save_offset(&mut self, stream: &str, consumer: &str, offset: i64) {
+    fn read_page(&self, stream: &str, offset: i64, limit: i64, bytes: i64) -> Vec<StreamEvent> {
+        let events = self.read_events(stream, After::Offset(offset), limit);
+        let mut left = match self.rules.fault {
+            Some(Fault::PageIgnoresBytes) => usize::MAX,
+            _ => usize::try_from(bytes).unwrap_or(usize::MAX),
+        };
+        let fits = |event: &StreamEvent| {
+            let fits = left > 0;
+            left = left.saturating_sub(event.size());
+            fits
+        };
+        events.into_iter().take_while(fits).collect()
+    }
+
+    fn save_offset(&mut self, stream: &str, consumer: &str, offset: i64) -> bool {
         let rules = self.rules;
         let head = self
             .state
@@ -160,6 +183,11 @@ impl Work<'_> {
             self.state
                 .offsets
                 .insert(consumer_key(stream, consumer, rules.fault), stored);
+        }
+        match rules.fault {
+            Some(Fault::SaveAlwaysMoves) => true,
+            Some(Fault::SaveNeverMoves) => false,
+            _ => stored > saved,
         }
     }
 
@@ -195,6 +223,15 @@ impl Work<'_> {
 }
 
 impl State {
+    /// Takes over the business rows and the offsets that another transaction committed.
+    pub(super) fn merge(&mut self, of: &State) {
+        self.rows.extend(of.rows.iter().cloned());
+        for (consumer, offset) in &of.offsets {
+            let saved = self.offsets.entry(consumer.clone()).or_default();
+            *saved = (*saved).max(*offset);
+        }
+    }
+
     /// Takes the offsets that were given into account and none of the events.
     pub(super) fn keep_heads(&mut self, of: &State) {
         for (name, stream) in &of.streams {

@@ -70,8 +70,11 @@ impl ReferenceConn {
     fn commit(&mut self) {
         let mut state = self.state.clone();
         let mut committed = self.database.committed();
-        if self.database.fault == Some(Fault::CommitLosesRows) {
-            state.rows = mem::take(&mut committed.rows);
+        match self.database.fault {
+            Some(Fault::CommitLosesRows) => state.rows = mem::take(&mut committed.rows),
+            // Others have committed since this transaction began.
+            Some(Fault::ConsumerIsNotHeld) => state.merge(&committed),
+            _ => {}
         }
         *committed = state;
         drop(committed);
@@ -99,7 +102,12 @@ impl ReferenceTx {
     }
 
     pub(super) async fn begin_own(database: &Arc<Database>, timeout: Duration) -> Result<Self> {
-        let writer = database.acquire_writer(timeout).await?;
+        let writer = match database.fault {
+            // Held by nobody else: transactions do not wait for each other.
+            Some(Fault::ConsumerIsNotHeld) => Arc::default(),
+            _ => Arc::clone(&database.writer),
+        };
+        let writer = database.acquire(writer, timeout).await?;
         let state = database.committed().clone();
         let before = (database.fault == Some(Fault::UncommittedIsVisible)).then(|| state.clone());
         let (database, wakes) = (Arc::clone(database), Wakes::default());

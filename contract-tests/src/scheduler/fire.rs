@@ -1,7 +1,7 @@
 use alkstore::JobState;
 
 use super::*;
-use crate::support::{Clock, attempts, never};
+use crate::support::{Clock, attempts, job_of, never};
 
 /// However long ago a boundary has passed: without a runner nothing fires.
 pub(super) async fn nothing_fires_without_a_runner<H: Harness>(h: &H) {
@@ -143,7 +143,7 @@ pub(super) async fn a_fired_job_carries_the_plain_defaults<H: Harness>(h: &H) {
     let job = within(h, next_job(&jobs)).await;
     runner.stop(h).await;
     let claimed_at = job.claimed_at.unwrap();
-    let expected = Job {
+    let expected = job_of! {
         id: job.id,
         queue: "jobs".to_owned(),
         state: JobState::Processing,

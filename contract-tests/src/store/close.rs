@@ -7,7 +7,8 @@ use alkstore::{
 
 use crate::Harness;
 use crate::support::{
-    count_rows, error_of, find_job, number, numbers, read_all, says_closed, within,
+    Untouchable, count_rows, error_of, find_job, number, numbers, read_all, refused, says_closed,
+    within,
 };
 
 /// Closing twice, at once or through a clone is closing.
@@ -218,6 +219,156 @@ pub(super) async fn names_are_judged_alike_after_close<H: Harness>(h: &H) {
     ));
     let queue = store.queue("__alkstore_x", QueueOpts::default());
     assert!(matches!(error_of(queue), Error::ReservedName { .. }));
+}
+
+/// Every operation checks its names, then its other arguments, then its payload, and only then
+/// whether the store is open.
+pub(super) async fn what_is_wrong_with_a_call_is_told_before_what_is_closed<H: Harness>(h: &H) {
+    let Handles {
+        store,
+        stream,
+        queue,
+        mut jobs,
+        lock,
+        ..
+    } = Handles::closed(h.open().await).await;
+    let outbox = store.outbox("outbox").unwrap();
+    let none = || EnqueueOpts::default().max_attempts(0);
+    let keyed = [(Some(""), Untouchable)];
+    let schedule = |name, spec, queue| {
+        let opts = ScheduleOpts::default();
+        store.schedule(name, spec, queue, &Untouchable, opts)
+    };
+    let deliver = outbox.run_once("", async |_| -> alkstore::Result<()> {
+        panic!("a message was delivered")
+    });
+    for (entry, error) in [
+        ("notify", refused(store.notify("", &Untouchable))),
+        ("listen", refused(store.listen(""))),
+        ("try_lock", refused(store.try_lock("", "owner", 0))),
+        ("its owner", refused(store.try_lock("lock", "", 0))),
+        ("schedule", refused(schedule("", "", ""))),
+        ("its queue", refused(schedule("name", "", ""))),
+        ("unschedule", refused(store.unschedule(""))),
+        (
+            "publish_with_key",
+            refused(stream.publish_with_key(Some(""), &Untouchable)),
+        ),
+        ("publish_batch", refused(stream.publish_batch(&keyed))),
+        (
+            "read_from_consumer",
+            refused(stream.read_from_consumer("", 0)),
+        ),
+        ("save_offset", refused(stream.save_offset("", 0))),
+        ("get_offset", refused(stream.get_offset(""))),
+        ("subscribe", refused(stream.subscribe(""))),
+        ("claim_one", refused(queue.claim_one(""))),
+        ("claim_batch", refused(queue.claim_batch("", 0))),
+        ("run_once", refused(deliver)),
+    ] {
+        assert!(
+            matches!(error, Error::InvalidName { .. }),
+            "{entry}: {error:?}"
+        );
+    }
+    let batch = [Untouchable];
+    for (entry, error) in [
+        ("try_lock", refused(store.try_lock("lock", "owner", 0))),
+        ("renew", refused(lock.renew(0))),
+        ("heartbeat", refused(jobs.remove(0).heartbeat(0))),
+        ("enqueue", refused(queue.enqueue(&Untouchable, none()))),
+        (
+            "enqueue_batch",
+            refused(queue.enqueue_batch(&batch, none())),
+        ),
+        ("outbox", refused(outbox.enqueue(&Untouchable, none()))),
+    ] {
+        assert!(
+            matches!(error, Error::InvalidArgument { .. }),
+            "{entry}: {error:?}"
+        );
+    }
+    let spec = refused(schedule("name", "", "queue"));
+    assert!(matches!(spec, Error::InvalidSpec { .. }), "{spec:?}");
+    // A payload that JSON cannot express.
+    let bad = std::collections::BTreeMap::from([((1, 2), 3)]);
+    let hourly = store.schedule("name", "@every 1h", "queue", &bad, ScheduleOpts::default());
+    for (entry, error) in [
+        ("notify", refused(store.notify("channel", &bad))),
+        ("schedule", refused(hourly)),
+        ("publish", refused(stream.publish(&bad))),
+        (
+            "publish_batch",
+            refused(stream.publish_batch(&[(None, &bad)])),
+        ),
+        (
+            "enqueue",
+            refused(queue.enqueue(&bad, EnqueueOpts::default())),
+        ),
+        (
+            "enqueue_batch",
+            refused(queue.enqueue_batch(&[&bad], EnqueueOpts::default())),
+        ),
+        (
+            "outbox",
+            refused(outbox.enqueue(&bad, EnqueueOpts::default())),
+        ),
+    ] {
+        assert!(matches!(error, Error::Codec(_)), "{entry}: {error:?}");
+    }
+}
+
+/// The methods of a transaction check in the same order.
+pub(super) async fn a_transaction_of_a_closed_store_tells_first_what_is_wrong_with_a_call<H>(h: &H)
+where
+    H: Harness,
+{
+    let store = h.open().await;
+    let mut tx = store.begin_tx().await.unwrap();
+    // Closed at its first poll, though an engine may wait for the transaction.
+    let mut closing = Box::pin(store.close());
+    let closed = futures::poll!(&mut closing).is_ready();
+    assert!(store.is_closed());
+    let opts = EnqueueOpts::default;
+    let none = || opts().max_attempts(0);
+    for (entry, error) in [
+        ("publish_tx", refused(tx.publish_tx("", &Untouchable))),
+        (
+            "keyed",
+            refused(tx.publish_with_key_tx("stream", Some(""), &Untouchable)),
+        ),
+        ("notify_tx", refused(tx.notify_tx("", &Untouchable))),
+        (
+            "enqueue_tx",
+            refused(tx.enqueue_tx("", none(), &Untouchable)),
+        ),
+        (
+            "outbox_enqueue_tx",
+            refused(tx.outbox_enqueue_tx("", none(), &Untouchable)),
+        ),
+        (
+            "save_offset_tx",
+            refused(tx.save_offset_tx("stream", "", 1)),
+        ),
+        ("get_offset_tx", refused(tx.get_offset_tx("", "consumer"))),
+        ("read_since_tx", refused(tx.read_since_tx("", 0, 0))),
+        (
+            "read_from_consumer_tx",
+            refused(tx.read_from_consumer_tx("stream", "", 0)),
+        ),
+        ("get_job_tx", refused(tx.get_job_tx("", 1))),
+    ] {
+        assert!(
+            matches!(error, Error::InvalidName { .. }),
+            "{entry}: {error:?}"
+        );
+    }
+    let error = refused(tx.enqueue_tx("queue", none(), &Untouchable));
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
+    drop(tx);
+    if !closed {
+        within(h, closing).await;
+    }
 }
 
 /// A second store lives on when the first is closed, its receivers included.

@@ -28,6 +28,8 @@ alkstore_macros::cases! {
     ids_and_tokens_are_not_used_again_after_a_restart,
     close_is_idempotent,
     a_closed_store_refuses_every_operation,
+    what_is_wrong_with_a_call_is_told_before_what_is_closed,
+    a_transaction_of_a_closed_store_tells_first_what_is_wrong_with_a_call,
     a_closed_store_refuses_what_its_handles_do,
     names_are_judged_alike_after_close,
     closing_a_store_leaves_others_alone,

@@ -32,10 +32,11 @@ pub(super) async fn a_consumer_that_never_saved_is_at_zero<H: Harness>(h: &H) {
     assert_eq!(stream.get_offset("consumer").await.unwrap(), 0);
 }
 
-/// A lower save is silently ignored.
+/// A save says whether it moved the offset; one that is not greater is ignored.
 pub(super) async fn a_saved_offset_never_goes_back<H: Harness>(h: &H) {
     let store = h.open().await;
     let stream = store.stream("stream").unwrap();
+    let mut before = 0;
     for (save, then) in [
         (5, 5),
         (3, 5),
@@ -45,7 +46,9 @@ pub(super) async fn a_saved_offset_never_goes_back<H: Harness>(h: &H) {
         (6, 6),
         (i64::MIN, 6),
     ] {
-        stream.save_offset("consumer", save).await.unwrap();
+        let moved = stream.save_offset("consumer", save).await.unwrap();
+        assert_eq!(moved, then > before, "save of {save}");
+        before = then;
         assert_eq!(
             stream.get_offset("consumer").await.unwrap(),
             then,
@@ -60,7 +63,7 @@ pub(super) async fn a_save_that_is_not_positive_changes_nothing<H: Harness>(h: &
     let stream = store.stream("stream").unwrap();
     stream.publish(&1).await.unwrap();
     for save in [0, -1, i64::MIN] {
-        stream.save_offset("consumer", save).await.unwrap();
+        assert!(!stream.save_offset("consumer", save).await.unwrap());
         assert_eq!(stream.get_offset("consumer").await.unwrap(), 0);
         let events = stream.read_from_consumer("consumer", 10).await.unwrap();
         assert_eq!(offsets(&events), [1]);

@@ -10,7 +10,7 @@ mod trim;
 use alkstore::Error;
 
 use crate::Harness;
-use crate::support::{numbers, offsets, read_all, refused};
+use crate::support::{Untouchable, numbers, offsets, read_all, refused};
 
 use concurrent::*;
 use consumer::*;
@@ -24,7 +24,7 @@ alkstore_macros::cases! {
     offsets_count_from_one_in_each_stream,
     an_event_is_what_was_published,
     a_key_is_carried_and_nothing_more,
-    a_blank_key_is_refused,
+    an_empty_key_is_refused,
     order_is_by_offset_whatever_the_key,
     a_batch_gets_its_offsets_in_its_order,
     a_batch_is_published_whole_or_not_at_all,
@@ -77,6 +77,8 @@ alkstore_macros::cases! {
     a_receiver_is_a_stream_of_events,
     a_slow_consumer_gets_every_event_in_order,
     large_events_come_in_order,
+    a_subscription_holds_a_bounded_part_of_the_stream,
+    a_page_is_bounded_in_events_and_bytes,
     consumers_follow_at_their_own_pace,
     a_subscription_outlives_a_trim,
     a_subscription_goes_on_after_a_full_trim,
@@ -116,13 +118,8 @@ async fn an_event_is_what_was_published<H: Harness>(h: &H) {
     let events = read_all(&store, "stream").await;
     let created_at = events[0].created_at;
     assert!(created_at > 0);
-    let expected = alkstore::StreamEvent {
-        offset: 1,
-        stream: "stream".into(),
-        key: None,
-        payload: br#""plain""#.to_vec(),
-        created_at,
-    };
+    let payload = br#""plain""#.to_vec();
+    let expected = alkstore::StreamEvent::new("stream", 1, payload, created_at);
     assert_eq!(events[0], expected);
     assert_eq!(
         (events[1].offset, events[1].key.as_deref()),
@@ -135,13 +132,16 @@ async fn an_event_is_what_was_published<H: Harness>(h: &H) {
 async fn a_key_is_carried_and_nothing_more<H: Harness>(h: &H) {
     let store = h.open().await;
     let stream = store.stream("stream").unwrap();
-    let longest = "k".repeat(255);
+    let long = "k".repeat(100_000);
     let keys = [
         None,
         Some("k"),
         Some("k"),
         Some(" K'\"\n%🦀"),
-        Some(longest.as_str()),
+        Some(" "),
+        Some("\n"),
+        Some("__alkstore_"),
+        Some(long.as_str()),
         None,
     ];
     for key in keys {
@@ -152,17 +152,18 @@ async fn a_key_is_carried_and_nothing_more<H: Harness>(h: &H) {
     assert_eq!(read, keys);
 }
 
-/// A key that is there must not be blank, in any form of publish, and nothing is published.
-async fn a_blank_key_is_refused<H: Harness>(h: &H) {
+/// A key that is there must not be empty or have a NUL, in any form of publish, and nothing is
+/// published.
+async fn an_empty_key_is_refused<H: Harness>(h: &H) {
     let store = h.open().await;
     let stream = store.stream("stream").unwrap();
-    for key in ["", " ", "\n"] {
-        let batch = [(None, 1), (Some(key), 2)];
+    for key in ["", "\0", "a\0b"] {
+        let batch = [(None, Untouchable), (Some(key), Untouchable)];
         let mut tx = store.begin_tx().await.unwrap();
         let errors = [
-            refused(stream.publish_with_key(Some(key), &0)),
+            refused(stream.publish_with_key(Some(key), &Untouchable)),
             refused(stream.publish_batch(&batch)),
-            refused(tx.publish_with_key_tx("stream", Some(key), &0)),
+            refused(tx.publish_with_key_tx("stream", Some(key), &Untouchable)),
         ];
         tx.commit().await.unwrap();
         for error in errors {

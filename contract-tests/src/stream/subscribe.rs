@@ -1,5 +1,6 @@
 //! Following a stream: everything that is there, then everything that comes.
 
+use alkstore::engine::Streams as _;
 use alkstore::{Engine, EventReceiver, StreamEvent};
 
 use crate::Harness;
@@ -200,6 +201,71 @@ pub(super) async fn large_events_come_in_order<H: Harness>(h: &H) {
     let read: Vec<_> = taken.iter().map(|event| event.payload.len() - 2).collect();
     assert_eq!(read, sizes);
     assert_eq!(offsets(&taken), (1..).take(sizes.len()).collect::<Vec<_>>());
+}
+
+/// A subscription holds a bounded part of the stream, also where large events follow many
+/// small ones: what it has not read yet is gone once the stream was trimmed.
+pub(super) async fn a_subscription_holds_a_bounded_part_of_the_stream<H: Harness>(h: &H) {
+    const SMALL: usize = 1200;
+    const LARGE: usize = 150_000;
+    let store = h.open().await;
+    let stream = store.stream("stream").unwrap();
+    let batch: Vec<_> = (0..SMALL).map(|n| (None, n)).collect();
+    stream.publish_batch(&batch).await.unwrap();
+    let large = "x".repeat(LARGE);
+    for _ in 0..4 {
+        stream.publish_batch(&[(None, &large); 15]).await.unwrap();
+    }
+    let mut events = stream.subscribe("consumer").await.unwrap();
+    take(h, &mut events, SMALL).await;
+    stream.trim_to(i64::MAX).await.unwrap();
+    let mut held = 0;
+    while let Some(event) = within(h, events.try_recv()).await.unwrap() {
+        held += event.size();
+    }
+    assert!(held < 4_000_000, "{held} bytes were held");
+}
+
+/// A page ends with the event that fills its bytes, and has one event if there is any.
+pub(super) async fn a_page_is_bounded_in_events_and_bytes<H: Harness>(h: &H) {
+    let store = h.open().await;
+    let stream = store.stream("stream").unwrap();
+    // Encoded with its quotes each has the size that is given, of which the last has a key.
+    let payload = |size: usize| "x".repeat(size - 2);
+    let batch = [10, 20, 30, 10_000, 5].map(|size| (None, payload(size)));
+    stream.publish_batch(&batch).await.unwrap();
+    let key = "k".repeat(100);
+    stream
+        .publish_with_key(Some(&key), &payload(10))
+        .await
+        .unwrap();
+    stream.publish(&payload(10)).await.unwrap();
+    for (after, limit, bytes, last) in [
+        (0, 10, 1, 1),
+        (0, 10, 10, 1),
+        (0, 10, 11, 2),
+        (0, 10, 30, 2),
+        (0, 10, 60, 3),
+        (0, 10, 61, 4),
+        (0, 2, 1_000_000, 2),
+        (3, 10, 10_000, 4),
+        (4, 10, 105, 6),
+        (4, 10, 106, 6),
+        (4, 10, 116, 7),
+        (0, 100, i64::MAX, 7),
+        (7, 10, 10, 7),
+        (-5, 10, 10, 1),
+    ] {
+        let page = store.engine().read_page("stream", after, limit, bytes);
+        let page = offsets(&page.await.unwrap());
+        let expected: Vec<_> = (after.max(0) + 1..=last).collect();
+        assert_eq!(
+            page, expected,
+            "{limit} events, {bytes} bytes after {after}"
+        );
+    }
+    let none = store.engine().read_page("none", 0, 10, 10).await;
+    assert!(none.unwrap().is_empty());
 }
 
 /// Consumers of one stream do not slow or move each other, and one that stands still holds

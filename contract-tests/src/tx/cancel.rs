@@ -52,7 +52,7 @@ async fn write<E: Engine>(tx: &mut Tx<E>, number: usize) -> Result<()> {
             .await
             .map(drop),
         4 => tx.notify_tx("channel", &1).await,
-        _ => tx.save_offset_tx("stream", "consumer", 1).await,
+        _ => tx.save_offset_tx("stream", "consumer", 1).await.map(drop),
     }
 }
 

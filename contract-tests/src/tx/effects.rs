@@ -1,9 +1,9 @@
 //! Effects exactly once: with a saved offset, with an ack.
 
-use alkstore::{EnqueueOpts, QueueOpts, Result};
+use alkstore::{EnqueueOpts, Error, QueueOpts, Result, Store, Stream};
 
-use crate::Harness;
-use crate::support::{count_rows, find_job, number, within};
+use crate::support::{count_rows, find_job, never, number, within};
+use crate::{Conn, Harness};
 
 /// A consumer that saves its offset with its effects has each effect once, however often it
 /// crashes between the two.
@@ -83,6 +83,141 @@ pub(super) async fn rival_consumers_have_their_effects_once<H: Harness>(h: &H) {
     assert_eq!(done, EVENTS);
     assert_eq!(count_rows::<H>(&store).await, EVENTS);
     assert_eq!(stream.get_offset("consumer").await.unwrap(), EVENTS);
+}
+
+/// Instances of one consumer that read from its offset in a transaction have each effect once:
+/// one has the events, and the others wait.
+pub(super) async fn instances_that_read_in_a_transaction_have_each_effect_once<H: Harness>(h: &H) {
+    const EVENTS: i64 = 20;
+    let (store, stream) = filled(h, EVENTS).await;
+    let mut instances = Vec::new();
+    for instance in 0..3 {
+        let store = h.open().await;
+        instances.push(tokio::spawn(async move {
+            loop {
+                let page = store.with_tx(async |tx| -> Result<usize> {
+                    let events = tx.read_from_consumer_tx("stream", "consumer", 3).await?;
+                    for event in &events {
+                        effect::<H>(tx.connection(), instance, event.offset).await?;
+                        tokio::task::yield_now().await;
+                        tx.save_offset_tx("stream", "consumer", event.offset)
+                            .await?;
+                    }
+                    Ok(events.len())
+                });
+                match page.await {
+                    Ok(0) => return,
+                    Ok(_) => {}
+                    Err(error) => assert!(error.is_transient(), "{error:?}"),
+                }
+            }
+        }));
+    }
+    for instance in instances {
+        within(h, instance).await.unwrap();
+    }
+    assert_eq!(count_rows::<H>(&store).await, EVENTS);
+    assert_eq!(stream.get_offset("consumer").await.unwrap(), EVENTS);
+}
+
+/// Instances of one consumer that follow the stream have each effect once: each of them gets
+/// every event, and keeps the effect where the save in its transaction has moved the offset.
+pub(super) async fn instances_that_subscribe_have_each_effect_once<H: Harness>(h: &H) {
+    const EVENTS: i64 = 8;
+    let (store, stream) = filled(h, EVENTS).await;
+    let mut instances = Vec::new();
+    for instance in 0..3 {
+        let (store, stream) = (h.open().await, stream.clone());
+        instances.push(tokio::spawn(async move {
+            let mut events = stream.subscribe("consumer").await.unwrap();
+            let mut kept = 0;
+            while events.offset() < EVENTS {
+                let offset = events.recv().await.unwrap().unwrap().offset;
+                let mut tx = store.begin_tx().await.unwrap();
+                // Saved first or last, on one of the instances.
+                let early = instance % 2 == 0
+                    && !tx
+                        .save_offset_tx("stream", "consumer", offset)
+                        .await
+                        .unwrap();
+                effect::<H>(tx.connection(), instance, offset)
+                    .await
+                    .unwrap();
+                let late = instance % 2 == 1
+                    && !tx
+                        .save_offset_tx("stream", "consumer", offset)
+                        .await
+                        .unwrap();
+                if early || late {
+                    tx.rollback().await.unwrap();
+                } else {
+                    tx.commit().await.unwrap();
+                    kept += 1;
+                }
+            }
+            kept
+        }));
+    }
+    let mut kept = 0;
+    for instance in instances {
+        kept += within(h, instance).await.unwrap();
+    }
+    assert_eq!((kept, count_rows::<H>(&store).await), (EVENTS, EVENTS));
+    assert_eq!(stream.get_offset("consumer").await.unwrap(), EVENTS);
+}
+
+/// A transaction that has read a consumer's offset holds the consumer until it ends: another
+/// that reads or saves the offset waits, and sees what the first one saved.
+pub(super) async fn a_consumer_read_in_a_transaction_is_held_until_its_end<H: Harness>(h: &H) {
+    let (store, stream) = filled(h, 5).await;
+    stream.save_offset("known", 1).await.unwrap();
+    for (consumer, reads_events) in [("known", true), ("new", false), ("another", true)] {
+        let other = h.open().await;
+        for expected in [3, 4] {
+            let mut tx = store.begin_tx().await.unwrap();
+            if reads_events {
+                tx.read_from_consumer_tx("stream", consumer, 1)
+                    .await
+                    .unwrap();
+            } else {
+                tx.get_offset_tx("stream", consumer).await.unwrap();
+            }
+            let other = other.clone();
+            let mut waiting = tokio::spawn(async move {
+                let mut tx = other.begin_tx().await?;
+                let seen = match expected {
+                    3 => tx.get_offset_tx("stream", consumer).await?,
+                    _ => {
+                        let events = tx.read_from_consumer_tx("stream", consumer, 1).await?;
+                        events[0].offset - 1
+                    }
+                };
+                let moved = tx.save_offset_tx("stream", consumer, seen).await?;
+                tx.rollback().await?;
+                Ok::<_, Error>((seen, moved))
+            });
+            never(h, &mut waiting).await;
+            let moved = tx.save_offset_tx("stream", consumer, expected).await;
+            assert!(moved.unwrap(), "{consumer}");
+            tx.commit().await.unwrap();
+            let seen = within(h, waiting).await.unwrap().unwrap();
+            assert_eq!(seen, (expected, false), "{consumer}");
+        }
+    }
+}
+
+/// One effect of an event: a row of its own, whoever had it before.
+async fn effect<H: Harness>(connection: &mut Conn<H>, instance: i64, offset: i64) -> Result<()> {
+    H::insert_row(connection, &format!("{offset} by {instance}")).await
+}
+
+/// A store and its stream with so many events.
+async fn filled<H: Harness>(h: &H, events: i64) -> (Store<H::Engine>, Stream<H::Engine>) {
+    let store = h.open().await;
+    let stream = store.stream("stream").unwrap();
+    let batch: Vec<_> = (1..=events).map(|n| (None, n)).collect();
+    stream.publish_batch(&batch).await.unwrap();
+    (store, stream)
 }
 
 /// A job's business writes and its end commit together.

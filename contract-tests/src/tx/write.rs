@@ -155,6 +155,7 @@ pub(super) async fn saved_offsets_never_go_back_in_a_transaction<H: Harness>(h: 
     let stream = store.stream("stream").unwrap();
     stream.save_offset("consumer", 10).await.unwrap();
     let mut tx = store.begin_tx().await.unwrap();
+    let mut before = 10;
     for (save, then) in [
         (9, 10),
         (12, 12),
@@ -163,13 +164,14 @@ pub(super) async fn saved_offsets_never_go_back_in_a_transaction<H: Harness>(h: 
         (-1, 12),
         (i64::MIN, 12),
     ] {
-        tx.save_offset_tx("stream", "consumer", save).await.unwrap();
+        let moved = tx.save_offset_tx("stream", "consumer", save).await.unwrap();
+        assert_eq!(moved, then > before, "save of {save}");
+        before = then;
         assert_eq!(tx.get_offset_tx("stream", "consumer").await.unwrap(), then);
     }
-    tx.save_offset_tx("stream", "beyond", i64::MAX)
-        .await
-        .unwrap();
-    tx.save_offset_tx("stream", "negative", -5).await.unwrap();
+    let beyond = tx.save_offset_tx("stream", "beyond", i64::MAX).await;
+    assert!(beyond.unwrap());
+    assert!(!tx.save_offset_tx("stream", "negative", -5).await.unwrap());
     tx.commit().await.unwrap();
     assert_eq!(stream.get_offset("consumer").await.unwrap(), 12);
     assert_eq!(stream.get_offset("beyond").await.unwrap(), i64::MAX);

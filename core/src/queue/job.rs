@@ -16,6 +16,7 @@ const FAILED: &str = "failed";
 
 /// Where a job is in its life. An acked or cancelled job is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum JobState {
     /// Waiting for a claim, or for its time.
     Pending,
@@ -38,6 +39,7 @@ impl fmt::Display for JobState {
 /// A job as it was when it was read. Times are unix seconds. It is a value; only the
 /// [`JobHandle`] of a claim can act on the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Job {
     /// Its id, unique in the database and never used again.
     pub id: i64,
@@ -78,6 +80,39 @@ pub struct Job {
 }
 
 impl Job {
+    /// A pending job that says nothing else, for engines to fill in.
+    ///
+    /// ```
+    /// use alkstore::{Job, JobState};
+    ///
+    /// let mut job = Job::new(7, "mail", b"1".to_vec());
+    /// assert_eq!((job.state, job.attempts), (JobState::Pending, 0));
+    /// job.attempts = 1;
+    /// ```
+    #[must_use]
+    pub fn new(id: i64, queue: impl Into<String>, payload: Vec<u8>) -> Self {
+        Self {
+            id,
+            queue: queue.into(),
+            state: JobState::Pending,
+            payload,
+            priority: 0,
+            run_at: 0,
+            attempts: 0,
+            max_attempts: 0,
+            worker_id: None,
+            claimed_at: None,
+            claim_expires_at: None,
+            created_at: 0,
+            expires_at: None,
+            visibility_timeout_s: 0,
+            backoff_base_s: 0,
+            dead_letter_retention_s: None,
+            last_error: None,
+            died_at: None,
+        }
+    }
+
     /// Decodes the payload.
     ///
     /// # Errors
@@ -96,11 +131,25 @@ impl Job {
 
 /// What a sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Swept {
     /// Live jobs that went to dead because they were past their expiry.
     pub expired: u64,
     /// Dead jobs that were deleted because they were past their retention.
     pub purged: u64,
+}
+
+impl Swept {
+    /// The result of a sweep that did so much.
+    ///
+    /// ```
+    /// let swept = alkstore::Swept::new(2, 1);
+    /// assert_eq!((swept.expired, swept.purged), (2, 1));
+    /// ```
+    #[must_use]
+    pub fn new(expired: u64, purged: u64) -> Self {
+        Self { expired, purged }
+    }
 }
 
 /// A claim of one job. Its operations land only while the job is processing, held by this

@@ -84,8 +84,8 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
     where
         P: Serialize + Sync + ?Sized,
     {
-        let payload = payload::encode(payload)?;
         opts.check()?;
+        let payload = payload::encode(payload)?;
         let job = new_job(queue, &payload, opts, stamps);
         let run = self.start()?;
         run.wakes.add(Topic::queue(queue));
@@ -122,8 +122,8 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
     ///
     /// # Errors
     ///
-    /// As for [`Tx::publish_tx`]; [`Error::InvalidName`](crate::Error::InvalidName) also for a key that is blank, longer
-    /// than 255 bytes or has a NUL character.
+    /// As for [`Tx::publish_tx`]; [`Error::InvalidName`](crate::Error::InvalidName) also for a key that is empty or has a
+    /// NUL character.
     ///
     /// # Cancel safety
     ///
@@ -145,7 +145,7 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
         P: Serialize + Sync + ?Sized,
     {
         name::check_shared(stream)?;
-        key.map_or(Ok(()), name::check_local)?;
+        key.map_or(Ok(()), name::check_key)?;
         let payload = payload::encode(payload)?;
         let event = NewEvent {
             stream,
@@ -179,7 +179,7 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
     where
         P: Serialize + Sync + ?Sized,
     {
-        let payload = notify::encode(self.store.live()?, channel, payload)?;
+        let payload = notify::encode(self.store.engine(), channel, payload)?;
         let run = self.start()?;
         run.wakes.add(Topic::channel(channel));
         let done = run.engine.send_notify(run.at, channel, &payload).await;
@@ -187,8 +187,13 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
         done
     }
 
-    /// Saves how far a consumer has come: effects in this transaction are then exactly once.
-    /// A lower offset than the saved one is ignored.
+    /// Saves how far a consumer has come. `false` if this offset or a greater one is saved
+    /// already, or it is below 1, and then nothing changed: another instance of the consumer has
+    /// had the event's effects, so roll back.
+    ///
+    /// Effects in the transaction are exactly once, however many instances the consumer has, if
+    /// it commits only where the save has moved. The offset is the consumer's until the
+    /// transaction ends: other instances wait.
     ///
     /// # Errors
     ///
@@ -199,17 +204,23 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
     /// After a dropped call the transaction can only be rolled back.
     ///
     /// ```
-    /// # use alkstore::{Engine, Result, StreamEvent, Tx};
-    /// # async fn example<E: Engine>(tx: &mut Tx<E>, event: StreamEvent) -> Result<()> {
-    /// tx.save_offset_tx(&event.stream, "billing", event.offset).await?;
-    /// # Ok(()) }
+    /// # use alkstore::{Engine, Result, Store, StreamEvent};
+    /// # async fn example<E: Engine>(store: Store<E>, event: StreamEvent) -> Result<()> {
+    /// let mut tx = store.begin_tx().await?;
+    /// if tx.save_offset_tx(&event.stream, "billing", event.offset).await? {
+    ///     // The event's effects go here, on tx.connection().
+    ///     tx.commit().await
+    /// } else {
+    ///     tx.rollback().await
+    /// }
+    /// # }
     /// ```
     pub async fn save_offset_tx(
         &mut self,
         stream: &str,
         consumer: &str,
         offset: i64,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         name::check_shared(stream)?;
         name::check_local(consumer)?;
         let run = self.start()?;
@@ -275,7 +286,8 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
         job
     }
 
-    /// The offset that a consumer saved, as this transaction sees it; 0 if it never did.
+    /// The offset that a consumer saved, as this transaction sees it; 0 if it never did. It stays
+    /// so until the transaction ends: other transactions that read or save it wait.
     ///
     /// # Errors
     ///
@@ -323,11 +335,13 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
         offset: i64,
         limit: i64,
     ) -> Result<Vec<StreamEvent>> {
+        name::check_shared(stream)?;
         self.read(stream, After::Offset(offset), limit).await
     }
 
     /// Up to `limit` events after the offset that `consumer` saved, ascending, as this
-    /// transaction sees them.
+    /// transaction sees them. The events are the consumer's until the transaction ends: another
+    /// instance that reads them in a transaction waits, and reads on from what this one saved.
     ///
     /// # Errors
     ///
@@ -339,9 +353,14 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
     ///
     /// ```
     /// # use alkstore::{Engine, Result, Tx};
-    /// # async fn example<E: Engine>(tx: &mut Tx<E>) -> Result<()> {
+    /// # async fn example<E: Engine>(mut tx: Tx<E>) -> Result<()> {
     /// let events = tx.read_from_consumer_tx("orders", "billing", 100).await?;
-    /// # Ok(()) }
+    /// for event in &events {
+    ///     // The event's effects go here, on tx.connection().
+    ///     tx.save_offset_tx("orders", "billing", event.offset).await?;
+    /// }
+    /// tx.commit().await
+    /// # }
     /// ```
     pub async fn read_from_consumer_tx(
         &mut self,
@@ -349,6 +368,7 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
         consumer: &str,
         limit: i64,
     ) -> Result<Vec<StreamEvent>> {
+        name::check_shared(stream)?;
         name::check_local(consumer)?;
         self.read(stream, After::SavedBy(consumer), limit).await
     }
@@ -359,7 +379,6 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
         after: After<'_>,
         limit: i64,
     ) -> Result<Vec<StreamEvent>> {
-        name::check_shared(stream)?;
         let run = self.start()?;
         let events = stream::read(run.engine, run.at, stream, after, limit).await;
         *run.in_doubt = false;

@@ -77,7 +77,8 @@ fn fate(delivery: &str) -> u32 {
     })
 }
 
-/// Follows one stream; the effect of an event and the saved offset are one commit.
+/// Follows one stream; the effect of an event and the saved offset are one commit. Of several
+/// processes each gets every event, and the one that moves the offset has the effect.
 pub(crate) async fn follow(
     store: BoxedStore,
     repository: String,
@@ -94,10 +95,16 @@ pub(crate) async fn follow(
         let event = event?;
         let work: Work = event.payload_as()?;
         let mut tx = store.begin_tx().await?;
-        business::insert_seen(tx.connection(), stream.name(), event.offset, &work.delivery).await?;
-        tx.save_offset_tx(stream.name(), "audit", event.offset)
-            .await?;
-        tx.commit().await?;
+        if tx
+            .save_offset_tx(stream.name(), "audit", event.offset)
+            .await?
+        {
+            let (name, delivery) = (stream.name(), &work.delivery);
+            business::insert_seen(tx.connection(), name, event.offset, delivery).await?;
+            tx.commit().await?;
+        } else {
+            tx.rollback().await?;
+        }
     }
 }
 

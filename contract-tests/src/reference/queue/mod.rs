@@ -12,6 +12,7 @@ use alkstore::{Job, JobState, Result, Swept};
 use super::database::Work;
 use super::rules::Rules;
 use super::{Fault, Reference, ReferenceConn};
+use crate::support::job_of;
 
 impl Queues for Reference {
     async fn insert_jobs(
@@ -110,7 +111,7 @@ impl Work<'_> {
 impl Rules {
     fn new_job(self, id: i64, new: &NewJob<'_>) -> Job {
         let stamps = self.stamps(new.stamps);
-        Job {
+        job_of! {
             id,
             queue: new.queue.into(),
             state: JobState::Pending,

@@ -26,7 +26,7 @@ impl Work<'_> {
         if rules.breaks(Fault::SweepCountsNothing) {
             return Swept::default();
         }
-        Swept { expired, purged }
+        Swept::new(expired, purged)
     }
 
     /// Makes live jobs past their expiry dead, most overdue first and at most so many.
