@@ -32,7 +32,7 @@ mod stream;
 mod tx;
 
 pub use backend::Reference;
-pub use database::Database;
+pub use database::{Database, Reach};
 pub use fault::Fault;
 pub use harness::ReferenceHarness;
 pub use tx::{ReferenceConn, ReferenceTx};
