@@ -172,6 +172,10 @@ impl Locks for Null {
         Ok(true)
     }
 
+    async fn resume_lock(&self, _name: &str, _token: i64, _ttl: i64) -> Result<bool> {
+        Ok(true)
+    }
+
     async fn release_lock(&self, _name: &str, _token: i64) -> Result<bool> {
         Ok(true)
     }
@@ -208,6 +212,10 @@ impl Schedules for Null {
 
     async fn read_agenda(&self, _at: At<'_, NullConn>, _limit: i64) -> Result<Agenda> {
         Ok(Agenda::default())
+    }
+
+    async fn reset_boundaries(&self) -> Result<()> {
+        Ok(())
     }
 
     async fn advance_schedules(

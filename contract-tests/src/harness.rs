@@ -33,7 +33,8 @@ pub trait Harness: Sized + Send + Sync + 'static {
         self.open()
     }
 
-    /// Moves the engine's clock on, for all stores on this database, without waiting.
+    /// Moves the engine's clock on, for all stores on this database, without waiting; back if
+    /// `seconds` is negative.
     fn advance(&self, seconds: i64);
 
     /// Writes one business row: inserts `key` into a table whose primary key it is. Fails,

@@ -99,7 +99,8 @@ mutants! {
     [scheduler] FirstFireAtOnce UpsertResetsBoundary UpsertKeepsBoundary UpsertKeepsPayload UpsertKeepsQueue
         AgendaForgetsNext
         UpsertWakesNobody DeleteIgnored DeleteDenied AgendaExclusive AgendaHidesDue
-        ScheduleStampsForgotten AdvanceIgnoresFrom AdvanceIgnored;
+        ScheduleStampsForgotten AdvanceIgnoresFrom AdvanceIgnored ResumeTakesBack LapsedLockEnds
+        UpsertKeepsFarBoundary ResetIgnored ResetTakesAll SubsecForgotten;
 }
 
 #[test]

@@ -1,4 +1,6 @@
-//! The one formula of the delay before a retry.
+//! The delay before a job is tried again, and the pauses of loops whose attempts fail.
+
+use std::time::Duration;
 
 /// The longest delay in seconds.
 const MOST: i64 = 3600;
@@ -19,6 +21,30 @@ fn cap(base: i64, attempts: i64) -> i64 {
         .filter(|factor| *factor > 0)
         .unwrap_or(i64::MAX);
     base.max(0).saturating_mul(factor).min(MOST)
+}
+
+/// Pauses between attempts that fail: each up to twice as long as the one before, half of it
+/// random, so that those who failed together do not come back together.
+#[derive(Debug)]
+pub(crate) struct Pauses {
+    next: Duration,
+    longest: Duration,
+}
+
+impl Pauses {
+    pub(crate) fn between(first: Duration, longest: Duration) -> Self {
+        Self {
+            next: first,
+            longest,
+        }
+    }
+
+    /// The pause after one more failure.
+    pub(crate) fn next(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = pause.saturating_mul(2).min(self.longest);
+        pause.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
 }
 
 #[cfg(test)]
@@ -51,5 +77,15 @@ mod tests {
         assert_eq!(seen, [5, 6, 7, 8, 9, 10]);
         assert!((0..2000).all(|_| (3..=5).contains(&delay(5, 1))));
         assert_eq!(delay(0, 9), 0);
+    }
+
+    #[test]
+    fn pauses_grow_to_the_longest() {
+        let ms = Duration::from_millis;
+        let mut pauses = Pauses::between(ms(500), ms(4000));
+        for cap in [500, 1000, 2000, 4000, 4000, 4000] {
+            let pause = pauses.next();
+            assert!((ms(cap / 2)..=ms(cap)).contains(&pause), "{pause:?}");
+        }
     }
 }

@@ -355,6 +355,15 @@ pub trait Locks: Backend {
         ttl: i64,
     ) -> impl Future<Output = Result<bool>> + Send;
 
+    /// Sets the deadline of the acquisition with this token to now plus `ttl` seconds, also if
+    /// it has lapsed; `false` if it was released or the lock was acquired since.
+    fn resume_lock(
+        &self,
+        name: &str,
+        token: i64,
+        ttl: i64,
+    ) -> impl Future<Output = Result<bool>> + Send;
+
     /// Ends the acquisition with this token; `false` if it has lapsed or ended.
     fn release_lock(&self, name: &str, token: i64) -> impl Future<Output = Result<bool>> + Send;
 }
@@ -424,10 +433,31 @@ pub struct DueSchedule {
 pub struct Agenda {
     /// The engine's now, a unix second.
     pub now: i64,
+    /// The time since that second began, below a second.
+    pub subsec: Duration,
     /// The earliest boundary of all schedules that has not fired.
     pub next_at: Option<i64>,
     /// The schedules with `next_at <= now`, most overdue first, as many as were asked for.
     pub due: Vec<DueSchedule>,
+}
+
+impl Agenda {
+    /// The time until the earliest boundary: zero if it has passed, `None` without any.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use alkstore::engine::Agenda;
+    ///
+    /// let subsec = Duration::from_millis(300);
+    /// let agenda = Agenda { now: 50, subsec, next_at: Some(52), due: Vec::new() };
+    /// assert_eq!(agenda.until_next(), Some(Duration::from_millis(1700)));
+    /// ```
+    #[must_use]
+    pub fn until_next(&self) -> Option<Duration> {
+        let seconds = self.next_at?.saturating_sub(self.now);
+        let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        Some(seconds.saturating_sub(self.subsec))
+    }
 }
 
 /// A schedule's step to a later boundary.
@@ -444,9 +474,9 @@ pub struct Advance<'a> {
 /// Schedules.
 #[facade]
 pub trait Schedules: Backend {
-    /// Inserts or replaces a schedule and returns its next boundary: the old one if a
-    /// schedule of this name had the same spec, else now plus the interval, saturating.
-    /// Wakes [`Topic::SCHEDULES`].
+    /// Inserts or replaces a schedule and returns its next boundary: now plus the interval,
+    /// saturating, or the old one if a schedule of this name had the same spec and that is
+    /// earlier. Wakes [`Topic::SCHEDULES`].
     fn upsert_schedule(
         &self,
         schedule: &NewSchedule<'_>,
@@ -462,6 +492,10 @@ pub trait Schedules: Backend {
         at: At<'_, Self::Conn>,
         limit: i64,
     ) -> impl Future<Output = Result<Agenda>> + Send;
+
+    /// Sets each boundary that is later than now plus the interval to that, as it is after
+    /// the clock had been ahead.
+    fn reset_boundaries(&self) -> impl Future<Output = Result<()>> + Send;
 
     /// Moves schedules on; `false` where one is gone or no longer at `from`.
     fn advance_schedules(

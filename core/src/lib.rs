@@ -73,6 +73,7 @@ mod boxed;
 mod drivers;
 pub mod engine;
 mod error;
+mod foreign;
 mod lock;
 mod name;
 mod notify;

@@ -107,6 +107,15 @@ impl<E: Engine> Lock<E> {
             .await
     }
 
+    /// [`Lock::renew`] also of an acquisition that has lapsed, unless the lock was acquired by
+    /// anyone since then.
+    pub(crate) async fn resume(&self, ttl: i64) -> Result<bool> {
+        self.store
+            .live()?
+            .resume_lock(&self.name, self.token, ttl)
+            .await
+    }
+
     /// Frees the lock; `false` if this acquisition has lapsed or ended already.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Wake-ups: hints that something changed, for whoever listens at that moment.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -101,7 +102,7 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// The name of the channel, queue or stream that was listened to, or
+    /// The name of the channel, stream, queue or outbox that was listened to, or
     /// [`LISTENER_RECONNECTED`](crate::LISTENER_RECONNECTED) after a gap in which wakes may
     /// have been missed.
     #[must_use]
@@ -252,6 +253,7 @@ impl WakeHub {
         drop(topics);
         WakeReceiver {
             kind: topic.kind,
+            shown: Arc::clone(&name),
             name,
             slot,
             hub: self.clone(),
@@ -356,15 +358,31 @@ impl Slot {
 /// Receives the wakes of one channel, queue or stream; [`Store::listen`] and its kin make it.
 ///
 /// As a [`futures::Stream`] it yields the same wakes and ends when the receiver is closed.
-#[derive(Debug)]
 pub struct WakeReceiver {
     kind: TopicKind,
     name: Arc<str>,
+    /// The name that its wakes carry.
+    shown: Arc<str>,
     slot: Arc<Slot>,
     hub: WakeHub,
 }
 
+impl fmt::Debug for WakeReceiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WakeReceiver")
+            .field("kind", &self.kind)
+            .field("channel", &self.shown)
+            .finish_non_exhaustive()
+    }
+}
+
 impl WakeReceiver {
+    /// The receiver, whose wakes carry this name from now on.
+    pub(crate) fn shown_as(mut self, name: Arc<str>) -> Self {
+        self.shown = name;
+        self
+    }
+
     /// Waits for the next wake; `None` once the receiver is closed, for good.
     ///
     /// # Cancel safety
@@ -446,7 +464,7 @@ impl WakeReceiver {
         }
         if flags.fetch_and(!WOKEN, Ordering::AcqRel) & WOKEN != 0 {
             return Some(Some(Wake {
-                channel: Arc::clone(&self.name),
+                channel: Arc::clone(&self.shown),
             }));
         }
         None

@@ -1,6 +1,6 @@
 //! The outbox: messages that leave the database exactly if the business write committed.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::future::Future;
 use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
@@ -10,6 +10,7 @@ use futures::FutureExt;
 use serde::Serialize;
 
 use crate::engine::Engine;
+use crate::foreign;
 use crate::notify::WakeReceiver;
 use crate::{EnqueueOpts, Job, JobHandle, Queue, QueueOpts, Result, Store, name};
 
@@ -52,10 +53,15 @@ impl<E: Engine> Store<E> {
 }
 
 /// A handle on an outbox, cheap to clone.
-#[derive(Debug)]
 pub struct Outbox<E> {
     queue: Queue<E>,
     name: Arc<str>,
+}
+
+impl<E> fmt::Debug for Outbox<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Outbox").field(&self.name).finish()
+    }
 }
 
 impl<E: Engine> Clone for Outbox<E> {
@@ -100,7 +106,8 @@ impl<E: Engine> Outbox<E> {
 
     /// Claims one message and delivers it: `Ok` acks it; `Err` and a panic let it be tried
     /// again later, with the error as its last error, until its attempts are used up.
-    /// `false` if there was nothing to do.
+    /// `false` if there was nothing to do. An error that cannot be formatted, or panics
+    /// meanwhile, is a failed delivery like any other.
     ///
     /// The claim holds 60 seconds from now. A delivery that takes longer calls
     /// [`Delivery::heartbeat`], or it is delivered again meanwhile. Deliveries are at least
@@ -136,12 +143,15 @@ impl<E: Engine> Outbox<E> {
         let Some(job) = self.queue.claim_one(worker).await? else {
             return Ok(false);
         };
-        let job = Arc::new(job);
+        let job = Arc::new(job.shown_in(&self.name));
         let attempt = AssertUnwindSafe(async { delivery(Delivery(Arc::clone(&job))).await });
         let failure = match attempt.catch_unwind().await {
             Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(format!("{error:#}")),
-            Err(panic) => Some(panic_text(&*panic)),
+            Ok(Err(error)) => Some(foreign::error_text(error)),
+            Err(panic) => Some(format!(
+                "the delivery panicked: {}",
+                foreign::panic_text(panic)
+            )),
         };
         match failure {
             None => job.end_ack().await?,
@@ -150,7 +160,8 @@ impl<E: Engine> Outbox<E> {
         Ok(true)
     }
 
-    /// The message's job, live or dead, as it is now.
+    /// The message's job, live or dead, as it is now; its queue is the outbox. In a
+    /// transaction use [`Tx::outbox_get_job_tx`](crate::Tx::outbox_get_job_tx).
     ///
     /// # Errors
     ///
@@ -167,7 +178,8 @@ impl<E: Engine> Outbox<E> {
     /// # Ok(()) }
     /// ```
     pub async fn get_job(&self, id: i64) -> Result<Option<Job>> {
-        self.queue.get_job(id).await
+        let job = self.queue.get_job(id).await?;
+        Ok(job.map(|job| shown_in(job, &self.name)))
     }
 
     /// Sweeps the outbox's queue, as [`Queue::sweep_expired`] does.
@@ -190,7 +202,8 @@ impl<E: Engine> Outbox<E> {
         self.queue.sweep_expired().await
     }
 
-    /// A receiver of this outbox's wakes, as [`Queue::listen`] gives one.
+    /// A receiver of this outbox's wakes, as [`Queue::listen`] gives one. They carry the
+    /// outbox's name.
     ///
     /// # Errors
     ///
@@ -207,13 +220,19 @@ impl<E: Engine> Outbox<E> {
     /// # Ok(()) }
     /// ```
     pub async fn listen(&self) -> Result<WakeReceiver> {
-        self.queue.listen().await
+        let wakes = self.queue.listen().await?;
+        Ok(wakes.shown_as(Arc::clone(&self.name)))
     }
 }
 
-/// A message being delivered. It dereferences to its [`Job`].
-#[derive(Debug)]
+/// A message being delivered. It dereferences to its [`Job`], whose queue is the outbox.
 pub struct Delivery<E>(Arc<JobHandle<E>>);
+
+impl<E> fmt::Debug for Delivery<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Delivery").field(&**self.0).finish()
+    }
+}
 
 impl<E> Deref for Delivery<E> {
     type Target = Job;
@@ -245,9 +264,8 @@ impl<E: Engine> Delivery<E> {
     }
 }
 
-/// What a panic said.
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let said = panic.downcast_ref::<&str>().copied();
-    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("the delivery panicked: {}", said.unwrap_or("no message"))
+/// The job as who uses the outbox sees it.
+pub(crate) fn shown_in(mut job: Job, outbox: &str) -> Job {
+    outbox.clone_into(&mut job.queue);
+    job
 }

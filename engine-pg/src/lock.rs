@@ -13,6 +13,7 @@ use crate::schema::{NOW, sum};
 pub(crate) struct Statements {
     acquire: Statement,
     renew: Statement,
+    resume: Statement,
     release: Statement,
 }
 
@@ -42,6 +43,12 @@ impl Statements {
              WHERE name = $2 AND token = $3 AND expires_at >= {now}
              RETURNING token"
         );
+        let resume = format!(
+            "WITH {clock}
+             UPDATE {schema}.locks SET expires_at = {deadline}
+             WHERE name = $2 AND token = $3 AND expires_at IS NOT NULL
+             RETURNING token"
+        );
         let release = format!(
             "UPDATE {schema}.locks SET expires_at = NULL
              WHERE name = $2 AND token = $3 AND expires_at >= (SELECT {NOW})
@@ -50,6 +57,7 @@ impl Statements {
         Self {
             acquire: Statement::new("acquiring a lock", acquire),
             renew: Statement::new("renewing a lock", renew),
+            resume: Statement::new("resuming a lock", resume),
             release: Statement::new("releasing a lock", release),
         }
     }
@@ -70,6 +78,15 @@ impl Locks for Postgres {
         let arguments = || inner.arguments().add(name).add(token).add(ttl);
         let rows = inner
             .run(At::Auto, &inner.statements.lock.renew, arguments)
+            .await?;
+        Ok(!rows.is_empty())
+    }
+
+    async fn resume_lock(&self, name: &str, token: i64, ttl: i64) -> Result<bool> {
+        let inner = self.inner();
+        let arguments = || inner.arguments().add(name).add(token).add(ttl);
+        let rows = inner
+            .run(At::Auto, &inner.statements.lock.resume, arguments)
             .await?;
         Ok(!rows.is_empty())
     }

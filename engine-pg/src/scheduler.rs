@@ -1,5 +1,7 @@
 //! Schedules in SQL.
 
+use std::time::Duration;
+
 use alkstore::Result;
 use alkstore::engine::{
     Advance, Agenda, At, DueSchedule, NewSchedule, Results, Schedules, Stamps, Topic,
@@ -11,7 +13,7 @@ use crate::Postgres;
 use crate::backend::{Arguments, Statement};
 use crate::notify::{Waking, wake_all};
 use crate::queue::get;
-use crate::schema::{NOW, sum};
+use crate::schema::{NOW, sum, sum_up};
 
 /// The statements of this mechanism.
 #[derive(Debug)]
@@ -20,6 +22,7 @@ pub(crate) struct Statements {
     delete: Statement,
     read: Statement,
     read_and_keep: Statement,
+    reset: Statement,
     advance: Statement,
 }
 
@@ -31,6 +34,7 @@ impl Statements {
             delete: Statement::new("deleting a schedule", delete),
             read: Statement::reading("reading the schedules", agenda(schema, "")),
             read_and_keep: Statement::new("reading the schedules", agenda(schema, "FOR UPDATE")),
+            reset: reset(schema),
             advance: advance(schema),
         }
     }
@@ -59,8 +63,8 @@ fn upsert(schema: &str, channel: &str) -> Statement {
                  max_attempts = excluded.max_attempts,
                  backoff_base_s = excluded.backoff_base_s,
                  dead_letter_retention_s = excluded.dead_letter_retention_s,
-                 next_at = CASE WHEN known.spec = excluded.spec THEN known.next_at
-                     ELSE excluded.next_at END
+                 next_at = CASE WHEN known.spec = excluded.spec
+                     THEN least(known.next_at, excluded.next_at) ELSE excluded.next_at END
              RETURNING next_at
          )
          SELECT next_at, {wake} FROM stored"
@@ -68,10 +72,13 @@ fn upsert(schema: &str, channel: &str) -> Statement {
     Statement::new("storing a schedule", text)
 }
 
-/// One row at least, with the server's now and the earliest boundary.
+/// One row at least, with the server's now, the microseconds since, and the earliest boundary.
 fn agenda(schema: &str, keep: &str) -> String {
     format!(
-        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
+        "WITH clock AS MATERIALIZED (
+             SELECT {NOW} AS now,
+                 date_part('microseconds', statement_timestamp())::bigint % 1000000 AS subsec
+         ),
          due AS MATERIALIZED (
              SELECT name, interval_s, next_at, queue, payload, priority, expires,
                  visibility_timeout_s, max_attempts, backoff_base_s, dead_letter_retention_s
@@ -81,10 +88,28 @@ fn agenda(schema: &str, keep: &str) -> String {
              LIMIT $2
              {keep}
          )
-         SELECT now, (SELECT next_at FROM {schema}.schedules ORDER BY next_at, name LIMIT 1), due.*
+         SELECT now, (SELECT next_at FROM {schema}.schedules ORDER BY next_at, name LIMIT 1), due.*,
+             subsec
          FROM clock LEFT JOIN due ON true
          ORDER BY due.next_at, due.name"
     )
+}
+
+/// A row that somebody else moves on has a boundary that is near, so none is waited for.
+fn reset(schema: &str) -> Statement {
+    let one_away = sum_up("clock.now", "schedules.interval_s");
+    let text = format!(
+        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
+         astray AS MATERIALIZED (
+             SELECT schedules.name, {one_away} AS next_at
+             FROM {schema}.schedules, clock
+             WHERE schedules.next_at > {one_away}
+             FOR UPDATE OF schedules SKIP LOCKED
+         )
+         UPDATE {schema}.schedules SET next_at = astray.next_at
+         FROM astray WHERE schedules.name = astray.name"
+    );
+    Statement::new("resetting boundaries that a clock ahead has left", text)
 }
 
 fn advance(schema: &str) -> Statement {
@@ -157,11 +182,22 @@ impl Schedules for Postgres {
         for row in &rows {
             agenda.now = get(row, 0)?;
             agenda.next_at = get(row, 1)?;
+            let micros: i64 = get(row, 13)?;
+            agenda.subsec = Duration::from_micros(u64::try_from(micros).unwrap_or(0));
             if get::<Option<String>>(row, 2)?.is_some() {
                 agenda.due.push(due(row)?);
             }
         }
         Ok(agenda)
+    }
+
+    async fn reset_boundaries(&self) -> Result<()> {
+        let inner = self.inner();
+        let statement = &inner.statements.schedule.reset;
+        inner
+            .run(At::Auto, statement, || inner.arguments())
+            .await
+            .map(drop)
     }
 
     async fn advance_schedules(

@@ -93,11 +93,17 @@ impl Inner {
 
     /// The engine's clock, in unix seconds.
     pub(crate) fn now(&self) -> i64 {
+        self.instant().0
+    }
+
+    /// The same, and the time since that second began.
+    pub(crate) fn instant(&self) -> (i64, Duration) {
         let host = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let host = host.map_or(0, |since| {
-            i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-        });
-        host.saturating_add(self.settings.clock_offset.load(Ordering::SeqCst))
+        let host = host.unwrap_or_default();
+        let seconds = i64::try_from(host.as_secs()).unwrap_or(i64::MAX);
+        let offset = self.settings.clock_offset.load(Ordering::SeqCst);
+        let subsec = Duration::from_nanos(host.subsec_nanos().into());
+        (seconds.saturating_add(offset), subsec)
     }
 
     /// Runs `operation` in a write transaction and commits it, then wakes what `touched`

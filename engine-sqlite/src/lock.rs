@@ -40,6 +40,19 @@ impl Locks for Sqlite {
             > 0)
     }
 
+    async fn resume_lock(&self, name: &str, token: i64, ttl: i64) -> Result<bool> {
+        let resume = |x: &mut Inline<'_>, now: i64| {
+            let until = Value::Int(now.saturating_add(ttl));
+            ready(x.execute(RESUME, &[Value::Text(name), Value::Int(token), until]))
+        };
+        Ok(self
+            .inner()
+            .write("resuming a lock", resume, |_, _| {})
+            .await?
+            .changes
+            > 0)
+    }
+
     async fn release_lock(&self, name: &str, token: i64) -> Result<bool> {
         let release = |x: &mut Inline<'_>, now: i64| {
             let values = [Value::Text(name), Value::Int(token), Value::Int(now)];
@@ -60,6 +73,7 @@ const CLEAR: &str = "DELETE FROM __alkstore_locks WHERE name = ?1";
 const ACQUIRE: &str = "INSERT INTO __alkstore_locks (name, owner, expires_at) VALUES (?1, ?2, ?3)";
 const RENEW: &str = "UPDATE __alkstore_locks SET expires_at = ?4
      WHERE name = ?1 AND token = ?2 AND expires_at >= ?3";
+const RESUME: &str = "UPDATE __alkstore_locks SET expires_at = ?3 WHERE name = ?1 AND token = ?2";
 const RELEASE: &str =
     "DELETE FROM __alkstore_locks WHERE name = ?1 AND token = ?2 AND expires_at >= ?3";
 

@@ -1,5 +1,7 @@
 //! Schedules.
 
+use std::time::Duration;
+
 use alkstore::Result;
 use alkstore::engine::{
     Advance, Agenda, At, DueSchedule, NewSchedule, Results, Schedules, Stamps, Topic,
@@ -30,16 +32,24 @@ impl Schedules for Sqlite {
 
     async fn read_agenda(&self, at: At<'_, SqliteConnection>, limit: i64) -> Result<Agenda> {
         const DOING: &str = "reading the schedules";
+        let instant = || self.inner().instant();
         match at {
             At::Auto => {
-                let read = |x: &mut Inline<'_>, now| ready(read(x, now, limit));
+                let read = |x: &mut Inline<'_>, _| ready(read(x, instant(), limit));
                 self.inner().read(DOING, read).await
             }
             At::In(conn) => {
-                let read = async |x: &mut Awaiting<'_>, now| read(x, now, limit).await;
+                let read = async |x: &mut Awaiting<'_>, _| read(x, instant(), limit).await;
                 self.inner().join(DOING, conn, read).await
             }
         }
+    }
+
+    async fn reset_boundaries(&self) -> Result<()> {
+        let reset = |x: &mut Inline<'_>, now| ready(x.execute(RESET, &[Value::Int(now)]));
+        let doing = "resetting boundaries that a clock ahead has left";
+        self.inner().write(doing, reset, |_, _| {}).await?;
+        Ok(())
     }
 
     async fn advance_schedules(
@@ -67,7 +77,8 @@ const UPSERT: &str = "INSERT INTO __alkstore_schedules (name, spec, interval_s, 
          dead_letter_retention_s, payload)
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
      ON CONFLICT (name) DO UPDATE SET
-         next_at = CASE WHEN spec = excluded.spec THEN next_at ELSE excluded.next_at END,
+         next_at = CASE WHEN spec = excluded.spec THEN min(next_at, excluded.next_at)
+             ELSE excluded.next_at END,
          spec = excluded.spec, interval_s = excluded.interval_s, queue = excluded.queue,
          priority = excluded.priority, expires = excluded.expires,
          max_attempts = excluded.max_attempts,
@@ -81,6 +92,10 @@ const NEXT: &str = "SELECT min(next_at) FROM __alkstore_schedules";
 const DUE: &str = "SELECT name, interval_s, next_at, queue, priority, expires, max_attempts,
          visibility_timeout_s, backoff_base_s, dead_letter_retention_s, payload
      FROM __alkstore_schedules WHERE next_at <= ?1 ORDER BY next_at, name LIMIT ?2";
+// A sum beyond the largest integer would be a float.
+const RESET: &str = "UPDATE __alkstore_schedules SET next_at = ?1 + interval_s
+     WHERE next_at > ?1 AND interval_s <= 9223372036854775807 - max(?1, 0)
+         AND next_at > ?1 + interval_s";
 const ADVANCE: &str =
     "UPDATE __alkstore_schedules SET next_at = ?3 WHERE name = ?1 AND next_at = ?2";
 
@@ -105,7 +120,7 @@ async fn upsert<X: Exec>(x: &mut X, now: i64, schedule: &NewSchedule<'_>) -> Ans
     Ok(next.first().copied().unwrap_or(first))
 }
 
-async fn read<X: Exec>(x: &mut X, now: i64, limit: i64) -> Answer<Agenda> {
+async fn read<X: Exec>(x: &mut X, (now, subsec): (i64, Duration), limit: i64) -> Answer<Agenda> {
     let due = x
         .rows(DUE, &[Value::Int(now), Value::Int(limit)], due)
         .await?;
@@ -119,7 +134,12 @@ async fn read<X: Exec>(x: &mut X, now: i64, limit: i64) -> Answer<Agenda> {
             .copied()
             .flatten(),
     };
-    Ok(Agenda { now, next_at, due })
+    Ok(Agenda {
+        now,
+        subsec,
+        next_at,
+        due,
+    })
 }
 
 fn due(row: &Row<'_>) -> Answer<DueSchedule> {

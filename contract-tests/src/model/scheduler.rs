@@ -1,5 +1,7 @@
 //! Operations on schedules, and what a runner does with them.
 
+use std::time::Duration;
+
 use alkstore::engine::{
     Advance, Agenda, At, Backend as _, DueSchedule, NewJob, Queues as _, Ready, Schedules as _,
     Transaction as _, Wakes,
@@ -139,8 +141,10 @@ fn job(due: &DueSchedule) -> NewJob<'_> {
     }
 }
 
-/// Nothing is said of the order of schedules that are overdue alike.
+/// Nothing is said of the order of schedules that are overdue alike, and the parts of a second
+/// that pass between two engines are no difference.
 pub(super) fn in_order(mut agenda: Agenda) -> Agenda {
+    agenda.subsec = Duration::ZERO;
     let most_overdue_first = agenda.due.is_sorted_by_key(|due| due.next_at);
     if most_overdue_first {
         agenda

@@ -326,11 +326,12 @@ async fn an_outbox_queue_is_reached_by_the_outbox_alone<H: Harness>(h: &H) {
     let store = h.open().await;
     let outbox = store.outbox("mail").unwrap();
     let id = outbox.enqueue(&7, EnqueueOpts::default()).await.unwrap();
-    let behind = outbox.get_job(id).await.unwrap().unwrap().queue;
-    assert_eq!(behind, "__alkstore_outbox:mail");
-    assert_reserved(&behind, shared_entries(&store, &behind));
+    let shown = outbox.get_job(id).await.unwrap().unwrap().queue;
+    assert_eq!(shown, "mail");
+    let behind = "__alkstore_outbox:mail";
+    assert_reserved(behind, shared_entries(&store, behind));
     let mut tx = store.begin_tx().await.unwrap();
-    assert_reserved(&behind, shared_entries_tx(&mut tx, &behind));
+    assert_reserved(behind, shared_entries_tx(&mut tx, behind));
     tx.commit().await.unwrap();
     // An ordinary queue of the outbox's name is another one.
     let namesake = store.queue("mail", QueueOpts::default()).unwrap();

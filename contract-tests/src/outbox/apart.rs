@@ -92,24 +92,23 @@ pub(super) async fn only_the_outbox_reaches_its_messages<H: Harness>(h: &H) {
     let store = h.open().await;
     let outbox = outbox(&store);
     let id = outbox.enqueue(&1, EnqueueOpts::default()).await.unwrap();
-    let backing = job(&outbox, id).await.queue;
-    assert_eq!(backing, "__alkstore_outbox:post");
+    let backing = "__alkstore_outbox:post";
     let reserved = |error: Error| assert!(matches!(error, Error::ReservedName { .. }), "{error:?}");
-    reserved(error_of(store.queue(&backing, QueueOpts::default())));
-    reserved(error_of(store.outbox(&backing)));
+    reserved(error_of(store.queue(backing, QueueOpts::default())));
+    reserved(error_of(store.outbox(backing)));
     let opts = ScheduleOpts::default();
     reserved(error_of(
-        store.schedule("s", "@every 1s", &backing, &2, opts).await,
+        store.schedule("s", "@every 1s", backing, &2, opts).await,
     ));
     let mut tx = store.begin_tx().await.unwrap();
     reserved(error_of(
-        tx.enqueue_tx(&backing, EnqueueOpts::default(), &2).await,
+        tx.enqueue_tx(backing, EnqueueOpts::default(), &2).await,
     ));
     reserved(error_of(
-        tx.outbox_enqueue_tx(&backing, EnqueueOpts::default(), &2)
+        tx.outbox_enqueue_tx(backing, EnqueueOpts::default(), &2)
             .await,
     ));
-    reserved(error_of(tx.get_job_tx(&backing, id).await));
+    reserved(error_of(tx.get_job_tx(backing, id).await));
     tx.commit().await.unwrap();
     assert!(
         outbox
@@ -139,7 +138,8 @@ pub(super) async fn an_outbox_hears_of_its_messages<H: Harness>(h: &H) {
         .unwrap();
     never(h, wakes.recv()).await;
     tx.commit().await.unwrap();
-    assert!(within(h, wakes.recv()).await.is_some());
+    let wake = within(h, wakes.recv()).await.expect("the receiver is open");
+    assert_eq!(wake.channel(), "post");
 
     // Wakes may repeat: what comes now is not the first one once more.
     let mut wakes = outbox(&other).listen().await.unwrap();
@@ -150,4 +150,66 @@ pub(super) async fn an_outbox_hears_of_its_messages<H: Harness>(h: &H) {
         .unwrap();
     assert!(within(h, wakes.recv()).await.is_some());
     never(h, queue_wakes.recv()).await;
+}
+
+/// What was enqueued in a transaction is read in it, by who has the outbox's name.
+pub(super) async fn a_transaction_reads_its_own_messages<H: Harness>(h: &H) {
+    let store = h.open().await;
+    let mut tx = store.begin_tx().await.unwrap();
+    let id = tx
+        .outbox_enqueue_tx("post", EnqueueOpts::default().priority(3), &"hello")
+        .await
+        .unwrap();
+    let message = tx.outbox_get_job_tx("post", id).await.unwrap();
+    let message = message.expect("the transaction sees what it wrote");
+    assert_outbox_stamps(&message);
+    assert_eq!((&*message.queue, message.priority), ("post", 3));
+    assert_eq!(message.payload_as::<String>().unwrap(), "hello");
+    assert_eq!(tx.outbox_get_job_tx("other", id).await.unwrap(), None);
+    assert_eq!(tx.get_job_tx("post", id).await.unwrap(), None);
+    assert_eq!(tx.outbox_get_job_tx("post", id + 1).await.unwrap(), None);
+    for bad in ["", "a\0b", "__alkstore_outbox:post"] {
+        let error = error_of(tx.outbox_get_job_tx(bad, id).await);
+        assert!(
+            matches!(
+                error,
+                Error::InvalidName { .. } | Error::ReservedName { .. }
+            ),
+            "{error:?}"
+        );
+    }
+    tx.commit().await.unwrap();
+    assert_eq!(job(&outbox(&store), id).await, message);
+}
+
+/// Whatever shows the queue of a message shows the outbox's own name.
+pub(super) async fn an_outbox_shows_its_own_name<H: Harness>(h: &H) {
+    let store = h.open().await;
+    let outbox = outbox(&store);
+    let mut wakes = outbox.listen().await.unwrap();
+    let id = outbox.enqueue(&1, EnqueueOpts::default()).await.unwrap();
+    let wake = within(h, wakes.recv()).await.expect("the receiver is open");
+    assert_eq!(wake.channel(), "post");
+    assert_eq!(job(&outbox, id).await.queue, "post");
+    let mut shown = format!("{outbox:?} {wakes:?} {wake:?}");
+    let delivery = async |message: Delivery<_>| {
+        assert_eq!(message.queue, "post");
+        shown += &format!("{message:?}");
+        // The name that is shown is not the one that acts.
+        assert!(message.heartbeat(60).await?);
+        Err::<(), _>(Error::Closed)
+    };
+    assert!(outbox.run_once("w", delivery).await.unwrap());
+    let failed = job(&outbox, id).await;
+    assert_eq!((&*failed.queue, failed.attempts), ("post", 1));
+    assert_eq!(failed.last_error, Some(Error::Closed.to_string()));
+    h.advance(10);
+    assert!(
+        outbox
+            .run_once("w", async |_| Ok::<_, Infallible>(()))
+            .await
+            .unwrap()
+    );
+    assert_eq!(outbox.get_job(id).await.unwrap(), None);
+    assert!(!shown.contains("__alkstore"), "{shown}");
 }

@@ -1,10 +1,11 @@
+use std::fmt;
 use std::future::Ready;
 
 use alkstore::JobState;
 
 use super::*;
 use crate::Harness;
-use crate::support::Clock;
+use crate::support::{Clock, within};
 
 /// A message carries an outbox's options; an `Err` lets it wait by its curve with the
 /// error's text.
@@ -67,6 +68,65 @@ pub(super) async fn a_panic_is_a_failed_delivery<H: Harness>(h: &H) {
             .unwrap()
     );
     assert_eq!(outbox.get_job(id).await.unwrap(), None);
+}
+
+/// An error that panics when it is dropped, and when it is shown fails or panics.
+struct Unshowable {
+    panics: bool,
+}
+
+impl fmt::Display for Unshowable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no route")?;
+        assert!(!self.panics, "while it was shown");
+        Err(fmt::Error)
+    }
+}
+
+impl Drop for Unshowable {
+    fn drop(&mut self) {
+        panic!("while it was dropped");
+    }
+}
+
+/// Whatever a delivery's error does, the message has failed and the runner goes on.
+pub(super) async fn an_error_that_cannot_be_shown_is_a_failed_delivery<H: Harness>(h: &H) {
+    let store = h.open().await;
+    let outbox = outbox(&store);
+    let id = outbox.enqueue(&1, EnqueueOpts::default()).await.unwrap();
+    for (attempt, panics) in [(1, false), (2, true)] {
+        let failing = async |_| Err::<(), _>(Unshowable { panics });
+        assert!(within(h, outbox.run_once("w", failing)).await.unwrap());
+        assert_failed(&job(&outbox, id).await, attempt, "no route");
+        h.advance(10);
+    }
+    assert!(
+        outbox
+            .run_once("w", async |_| Ok::<_, Infallible>(()))
+            .await
+            .unwrap()
+    );
+}
+
+/// A panic's payload that panics when it is dropped, with another one of its kind.
+struct Persistent;
+
+impl Drop for Persistent {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            std::panic::panic_any(Self);
+        }
+    }
+}
+
+/// The payload of a panic is the application's, too: dropping it does no harm.
+pub(super) async fn a_panic_whose_payload_panics_is_a_failed_delivery<H: Harness>(h: &H) {
+    let store = h.open().await;
+    let outbox = outbox(&store);
+    let id = outbox.enqueue(&1, EnqueueOpts::default()).await.unwrap();
+    let failing = async |_| -> Result<(), Infallible> { std::panic::panic_any(Persistent) };
+    assert!(within(h, outbox.run_once("w", failing)).await.unwrap());
+    assert_failed(&job(&outbox, id).await, 1, "");
 }
 
 #[track_caller]

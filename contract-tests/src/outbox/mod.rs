@@ -20,6 +20,8 @@ alkstore_macros::cases! {
     a_delivery_that_succeeds_ends_the_message,
     a_delivery_that_fails_is_tried_again_later,
     a_panic_is_a_failed_delivery,
+    an_error_that_cannot_be_shown_is_a_failed_delivery,
+    a_panic_whose_payload_panics_is_a_failed_delivery,
     a_message_dies_after_five_attempts,
     messages_go_in_the_order_of_a_queue,
     a_delivery_can_hold_its_claim,
@@ -31,6 +33,8 @@ alkstore_macros::cases! {
     outboxes_and_queues_of_one_name_are_apart,
     only_the_outbox_reaches_its_messages,
     an_outbox_hears_of_its_messages,
+    a_transaction_reads_its_own_messages,
+    an_outbox_shows_its_own_name,
 }
 
 fn outbox<E: Engine>(store: &Store<E>) -> Outbox<E> {

@@ -53,6 +53,7 @@ impl Reference {
         operation: impl FnOnce(&mut Work<'_>) -> R + Send,
     ) -> Result<R> {
         self.check_open()?;
+        self.unless_closed(self.database.reach()).await?;
         on_the_way().await;
         if let At::In(connection) = at {
             let result = connection.run(operation);
@@ -81,6 +82,7 @@ impl Reference {
         operation: impl FnOnce(&mut Work<'_>) -> R + Send,
     ) -> Result<R> {
         self.check_open()?;
+        self.unless_closed(self.database.reach()).await?;
         on_the_way().await;
         let result = match at {
             At::In(connection) if self.database.fault != Some(Fault::TxReadsOnlyCommitted) => {
@@ -136,6 +138,7 @@ impl Backend for Reference {
 
     async fn begin(&self) -> Result<ReferenceTx> {
         self.check_open()?;
+        self.unless_closed(self.database.reach()).await?;
         self.unless_closed(ReferenceTx::begin_own(&self.database, self.busy_timeout))
             .await
     }

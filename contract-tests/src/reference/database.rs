@@ -1,9 +1,14 @@
 //! The database: what is committed, who writes, and what time it is.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use alkstore::engine::Wakes;
+use alkstore::{Error, Job, Result};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::notify::Hubs;
 use super::rules::Rules;
@@ -11,8 +16,6 @@ use super::scheduler::Schedule;
 use super::stream::Stream;
 use super::writer::{Writer, WriterGuard};
 use super::{Fault, lock};
-use alkstore::engine::Wakes;
-use alkstore::{Error, Job, Result};
 
 /// A database in memory. It lives as long as someone holds it.
 #[derive(Debug, Default)]
@@ -22,8 +25,27 @@ pub struct Database {
     pub(super) writer: Arc<Writer>,
     /// How far the clock is ahead of the host's, in seconds.
     ahead: AtomicI64,
+    /// The start of a clock that is the runtime's.
+    started: Option<(Instant, Duration)>,
+    reach: watch::Sender<Reach>,
+    calls: AtomicU64,
     pub(super) hubs: Hubs,
     pub(super) fault: Option<Fault>,
+}
+
+/// How operations go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reach {
+    /// As they should.
+    #[default]
+    Open,
+    /// They fail.
+    Refused {
+        /// With an error that may pass.
+        transient: bool,
+    },
+    /// They wait for an answer that does not come.
+    Silent,
 }
 
 /// Everything that is stored.
@@ -66,7 +88,51 @@ impl Database {
         })
     }
 
-    /// Moves the clock on.
+    /// An empty database whose clock is the runtime's, which tests can pause: it starts where
+    /// the host's is.
+    #[must_use]
+    pub fn on_tokio_time() -> Arc<Self> {
+        Arc::new(Self {
+            started: Some((Instant::now(), since_epoch())),
+            ..Self::default()
+        })
+    }
+
+    /// Decides how operations go from now on.
+    pub fn set_reach(&self, reach: Reach) {
+        self.reach.send_replace(reach);
+    }
+
+    /// The count of operations that were called, those that failed included.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// The time on the clock, since the epoch.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        let (seconds, subsec) = self.instant();
+        Duration::from_secs(u64::try_from(seconds).unwrap_or(0)) + subsec
+    }
+
+    /// An operation's way to the database.
+    pub(super) async fn reach(&self) -> Result<()> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let mut reach = self.reach.subscribe();
+        let answers = reach.wait_for(|reach| *reach != Reach::Silent).await;
+        match answers.map(|reach| *reach) {
+            Ok(Reach::Refused { transient: true }) => {
+                Err(Error::transient("the call failed", "the database is away"))
+            }
+            Ok(Reach::Refused { transient: false }) => {
+                Err(Error::database("the call failed", "the database is broken"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves the clock on, or back.
     pub fn advance(&self, seconds: i64) {
         self.ahead.fetch_add(seconds, Ordering::SeqCst);
     }
@@ -117,21 +183,32 @@ impl Database {
 
     /// An operation that begins now.
     pub(super) fn work<'w>(&self, state: &'w mut State, wakes: &'w mut Wakes) -> Work<'w> {
+        let (now, subsec) = self.instant();
         Work {
             state,
             wakes,
             rules: Rules {
-                now: self.now(),
+                now,
+                subsec,
                 fault: self.fault,
             },
         }
     }
 
-    fn now(&self) -> i64 {
-        let since_epoch = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let host = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
-        host.saturating_add(self.ahead.load(Ordering::SeqCst))
+    /// The unix second that the clock shows, and the time since that began.
+    fn instant(&self) -> (i64, Duration) {
+        let host = match self.started {
+            Some((at, since_epoch)) => since_epoch + at.elapsed(),
+            None => since_epoch(),
+        };
+        let seconds = i64::try_from(host.as_secs()).unwrap_or(i64::MAX);
+        let subsec = Duration::from_nanos(host.subsec_nanos().into());
+        let ahead = self.ahead.load(Ordering::SeqCst);
+        (seconds.saturating_add(ahead), subsec)
     }
+}
+
+fn since_epoch() -> Duration {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default()
 }

@@ -335,6 +335,10 @@ faults! {
     LapsedLockReleases,
     /// A release says that it landed and did not.
     ReleaseIgnored,
+    /// An acquisition goes on although another came between.
+    ResumeTakesBack,
+    /// An acquisition that has lapsed cannot go on although none came between.
+    LapsedLockEnds,
 
     // Schedules.
     /// A new schedule is due at once.
@@ -343,6 +347,14 @@ faults! {
     UpsertResetsBoundary,
     /// An upsert with another spec keeps the boundary.
     UpsertKeepsBoundary,
+    /// An upsert keeps a boundary that a clock far ahead has left.
+    UpsertKeepsFarBoundary,
+    /// A boundary that a clock far ahead has left stays.
+    ResetIgnored,
+    /// A reset takes boundaries that are near, too.
+    ResetTakesAll,
+    /// The agenda's now is the begin of its second.
+    SubsecForgotten,
     /// An upsert keeps the payload that was there.
     UpsertKeepsPayload,
     /// An upsert keeps the queue that was there.

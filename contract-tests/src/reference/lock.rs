@@ -27,6 +27,11 @@ impl Locks for Reference {
             .await
     }
 
+    async fn resume_lock(&self, name: &str, token: i64, ttl: i64) -> Result<bool> {
+        self.write(At::Auto, |work| work.resume_lock(name, token, ttl))
+            .await
+    }
+
     async fn release_lock(&self, name: &str, token: i64) -> Result<bool> {
         self.write(At::Auto, |work| work.release_lock(name, token))
             .await
@@ -87,6 +92,22 @@ impl Work<'_> {
             Some(Fault::RenewAdds) => deadline.saturating_add(ttl),
             _ => until,
         });
+        true
+    }
+
+    fn resume_lock(&mut self, name: &str, token: i64, ttl: i64) -> bool {
+        let (rules, until) = (self.rules, self.rules.after(ttl));
+        let Some(record) = self.state.locks.get_mut(self.lock_name(name)) else {
+            return false;
+        };
+        let acquired_since = record.token != token && !rules.breaks(Fault::ResumeTakesBack);
+        let Some(deadline) = record.held_until.filter(|_| !acquired_since) else {
+            return false;
+        };
+        if rules.lock_lapsed(deadline) && rules.breaks(Fault::LapsedLockEnds) {
+            return false;
+        }
+        record.held_until = Some(until);
         true
     }
 

@@ -34,7 +34,7 @@ mod tx;
 mod writer;
 
 pub use backend::Reference;
-pub use database::Database;
+pub use database::{Database, Reach};
 pub use fault::Fault;
 pub use harness::ReferenceHarness;
 pub use tx::{ReferenceConn, ReferenceTx};

@@ -86,6 +86,7 @@ impl Notify for Reference {
 
     async fn listen(&self, topic: Topic<'_>) -> Result<WakeReceiver> {
         self.check_open()?;
+        self.database.reach().await?;
         let receiver = self.hub.attach(topic);
         if lock(&self.database.hubs.past)
             .iter()

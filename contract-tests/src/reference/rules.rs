@@ -1,5 +1,7 @@
 //! The rules of time, and the faults that break rules.
 
+use std::time::Duration;
+
 use alkstore::engine::ClaimId;
 use alkstore::{Job, JobState};
 
@@ -9,6 +11,8 @@ use super::Fault;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) now: i64,
+    /// The time since that second began.
+    pub(super) subsec: Duration,
     pub(super) fault: Option<Fault>,
 }
 

@@ -1,5 +1,7 @@
 //! Schedules: each with the boundary at which it fires next.
 
+use std::time::Duration;
+
 use alkstore::Result;
 use alkstore::engine::{
     Advance, Agenda, At, DueSchedule, NewSchedule, Results, Schedules, Stamps, Topic,
@@ -31,6 +33,10 @@ impl Schedules for Reference {
         self.read(at, |work| work.read_agenda(limit)).await
     }
 
+    async fn reset_boundaries(&self) -> Result<()> {
+        self.write(At::Auto, |work| work.reset_boundaries()).await
+    }
+
     async fn advance_schedules(
         &self,
         at: At<'_, ReferenceConn>,
@@ -59,7 +65,12 @@ impl Work<'_> {
             Some(Fault::UpsertKeepsBoundary) => true,
             _ => old.spec == new.spec,
         });
-        let next_at = kept.map_or(first, |old| old.when_due.next_at);
+        let next_at = kept.map_or(first, |old| match rules.fault {
+            Some(Fault::UpsertKeepsBoundary | Fault::UpsertKeepsFarBoundary) => {
+                old.when_due.next_at
+            }
+            _ => old.when_due.next_at.min(first),
+        });
         let (payload, queue) = (rules.payload(new.payload), new.queue.to_owned());
         let (payload, queue) = match (rules.fault, old.map(|old| old.when_due)) {
             (Some(Fault::UpsertKeepsPayload), Some(old)) => (old.payload, queue),
@@ -119,10 +130,28 @@ impl Work<'_> {
         due.truncate(usize::try_from(limit).unwrap_or(0));
         let next_at = all().map(|schedule| schedule.next_at).min();
         let told = !rules.breaks(Fault::AgendaForgetsNext);
+        let subsec = match rules.fault {
+            Some(Fault::SubsecForgotten) => Duration::ZERO,
+            _ => rules.subsec,
+        };
         Agenda {
             now: rules.now,
+            subsec,
             next_at: next_at.filter(|_| told),
             due,
+        }
+    }
+
+    fn reset_boundaries(&mut self) {
+        let rules = self.rules;
+        for schedule in self.state.schedules.values_mut() {
+            let due = &mut schedule.when_due;
+            let one_away = rules.after(due.interval_s);
+            match rules.fault {
+                Some(Fault::ResetIgnored) => {}
+                Some(Fault::ResetTakesAll) => due.next_at = one_away,
+                _ => due.next_at = due.next_at.min(one_away),
+            }
         }
     }
 

@@ -124,15 +124,13 @@ pub(super) async fn schedules_fire_side_by_side<H: Harness>(h: &H) {
     runner.stop(h).await;
 }
 
-/// A fired job is an ordinary one, ready at once, with a plain queue's options.
+/// A fired job is an ordinary one, ready from its boundary, with a plain queue's options.
 pub(super) async fn a_fired_job_carries_the_plain_defaults<H: Harness>(h: &H) {
     let store = h.open().await;
     let payload = serde_json::json!({"b": [1, null, "é"], "a": 1.0});
     let opts = ScheduleOpts::default();
-    store
-        .schedule("tick", "@every 1h", "jobs", &payload, opts)
-        .await
-        .unwrap();
+    let registered = store.schedule("tick", "@every 1h", "jobs", &payload, opts);
+    let boundary = registered.await.unwrap().next_at;
     h.advance(3700);
     // Another handle's options are not the queue's.
     let opts = QueueOpts::default()
@@ -149,7 +147,7 @@ pub(super) async fn a_fired_job_carries_the_plain_defaults<H: Harness>(h: &H) {
         state: JobState::Processing,
         payload: serde_json::to_vec(&payload).unwrap(),
         priority: 0,
-        run_at: job.created_at,
+        run_at: boundary,
         attempts: 1,
         max_attempts: 3,
         worker_id: Some("w".to_owned()),

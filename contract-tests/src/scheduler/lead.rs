@@ -1,5 +1,5 @@
 use alkstore::Error;
-use alkstore::engine::{Advance, At, Schedules};
+use alkstore::engine::{Advance, At, Locks, Schedules};
 use futures::future::join_all;
 
 use super::*;
@@ -104,11 +104,54 @@ pub(super) async fn a_leader_that_was_replaced_learns_it<H: Harness>(h: &H) {
     next.stop(h).await;
 }
 
+/// A leader whose lease lapsed while another led does not lead again as if nothing had been,
+/// though the other has stopped and the lock is free.
+pub(super) async fn a_leader_that_was_replaced_for_a_while_learns_it<H: Harness>(h: &H) {
+    let (store, other) = (h.open().await, h.open().await);
+    let paused = lead(h, &store, "first").await;
+    h.advance(3600);
+    let next = Runner::start(&other);
+    fired(h, &queue(&other, "first"), 1).await;
+    next.stop(h).await;
+    h.advance(3600);
+    poke(&other).await;
+    let lost = paused.end(h).await;
+    assert!(matches!(lost, Err(Error::LeadershipLost)), "{lost:?}");
+    never(h, next_job(&queue(&other, "first"))).await;
+    let next = Runner::start(&other);
+    fired(h, &queue(&other, "first"), 1).await;
+    next.stop(h).await;
+}
+
+/// What a leader's renewal goes by: a lease that lapsed goes on, unless the lock was released
+/// or anyone has acquired it since.
+pub(super) async fn a_lapsed_lock_goes_on_unless_it_was_acquired_since<H: Harness>(h: &H) {
+    let store = h.open().await;
+    let engine = store.engine();
+    let token = engine.acquire_lock("it", "me", 5).await.unwrap().unwrap();
+    assert!(engine.resume_lock("it", token, 5).await.unwrap());
+    h.advance(60);
+    assert!(engine.resume_lock("it", token, 5).await.unwrap());
+    assert_eq!(engine.acquire_lock("it", "you", 5).await.unwrap(), None);
+    assert!(engine.renew_lock("it", token, 5).await.unwrap());
+    assert!(!engine.resume_lock("other", token, 5).await.unwrap());
+    h.advance(60);
+    let newer = engine.acquire_lock("it", "you", 5).await.unwrap().unwrap();
+    assert!(!engine.resume_lock("it", token, 5).await.unwrap());
+    h.advance(60);
+    assert!(!engine.resume_lock("it", token, 5).await.unwrap());
+    assert!(engine.resume_lock("it", newer, 5).await.unwrap());
+    assert!(engine.release_lock("it", newer).await.unwrap());
+    assert!(!engine.resume_lock("it", newer, 5).await.unwrap());
+    assert!(!engine.resume_lock("it", token, 5).await.unwrap());
+}
+
 /// Who saw a schedule before another moved it on cannot move it, whoever believes to lead.
 pub(super) async fn a_step_from_another_boundary_is_refused<H: Harness>(h: &H) {
     let store = h.open().await;
     let from = schedule(&store, "tick", "@every 1h").await.next_at;
     let other = schedule(&store, "tock", "@every 1h").await.next_at;
+    h.advance(3600);
     let step = |name, from, to| Advance { name, from, to };
     let steps = [
         step("tick", from, from + 3600),

@@ -1,5 +1,6 @@
 //! Schedules and who runs them.
 
+mod clock;
 mod fire;
 mod lead;
 mod register;
@@ -14,6 +15,7 @@ use tokio::task::JoinHandle;
 use crate::Harness;
 use crate::support::within;
 
+use clock::*;
 use fire::*;
 use lead::*;
 use register::*;
@@ -25,6 +27,7 @@ alkstore_macros::cases! {
     anything_else_is_no_spec,
     schedule_names_and_queues_are_shared_names,
     senseless_schedule_options_are_refused,
+    every_schedule_option_has_a_meaning,
     a_payload_that_cannot_be_encoded_is_refused,
     the_first_boundary_is_one_interval_away,
     the_same_spec_keeps_the_boundary,
@@ -46,12 +49,21 @@ alkstore_macros::cases! {
     a_new_schedule_is_noticed_at_once,
     a_changed_schedule_is_noticed_at_once,
 
+    a_fired_job_is_ready_from_its_boundary,
+    an_upsert_resets_a_boundary_that_a_clock_ahead_has_left,
+    a_leader_resets_a_boundary_that_a_clock_ahead_has_left,
+    a_boundary_of_a_clock_ahead_does_not_silence_its_schedule,
+    a_reset_takes_no_boundary_within_one_interval,
+    the_agenda_tells_parts_of_a_second,
+
     several_runners_fire_each_boundary_once,
     a_runner_stands_by_while_another_leads,
     a_stopped_leader_makes_room_at_once,
     a_stand_by_takes_over_from_a_stopped_leader,
     a_stand_by_takes_over_when_the_lease_of_a_dead_leader_lapses,
     a_leader_that_was_replaced_learns_it,
+    a_leader_that_was_replaced_for_a_while_learns_it,
+    a_lapsed_lock_goes_on_unless_it_was_acquired_since,
     a_step_from_another_boundary_is_refused,
     the_agenda_has_the_most_overdue_first,
 

@@ -165,6 +165,35 @@ pub(super) async fn senseless_schedule_options_are_refused<H: Harness>(h: &H) {
     }
 }
 
+/// Every other value of an option is taken: what lies beyond the end of time is its end.
+pub(super) async fn every_schedule_option_has_a_meaning<H: Harness>(h: &H) {
+    let store = h.open().await;
+    for (name, expires) in [("min", i64::MIN), ("zero", 0), ("max", i64::MAX)] {
+        let mut opts = ScheduleOpts::default().priority(expires);
+        (opts.expires, opts.max_attempts) = (Some(expires), Some(i64::MAX));
+        store
+            .schedule(name, "@every 1h", name, &1, opts)
+            .await
+            .unwrap();
+    }
+    let opts = ScheduleOpts::default().expires(Duration::MAX);
+    assert_eq!(opts.expires, Some(i64::MAX));
+    let end = "@every 9223372036854775807s";
+    store.schedule("end", end, "end", &1, opts).await.unwrap();
+    h.advance(3600);
+    let runner = Runner::start(&store);
+    let jobs = fired(h, &queue(&store, "max"), 1).await;
+    assert_eq!(
+        (jobs[0].priority, jobs[0].max_attempts, jobs[0].expires_at),
+        (i64::MAX, i64::MAX, Some(i64::MAX))
+    );
+    // Those of the others have expired when they are fired.
+    for name in ["min", "zero", "end"] {
+        fired(h, &queue(&store, name), 0).await;
+    }
+    runner.stop(h).await;
+}
+
 /// A payload that cannot be encoded is refused when it is registered, not when it fires.
 pub(super) async fn a_payload_that_cannot_be_encoded_is_refused<H: Harness>(h: &H) {
     let store = h.open().await;

@@ -157,10 +157,17 @@ impl Swept {
 /// changes. Dropping it does nothing: the job comes back when the claim lapses.
 ///
 /// It dereferences to the [`Job`] as it was claimed.
-#[derive(Debug)]
 pub struct JobHandle<E> {
     store: Store<E>,
     job: Job,
+    /// The queue as the engine knows it, if the job shows another name.
+    backing: Option<String>,
+}
+
+impl<E> fmt::Debug for JobHandle<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("JobHandle").field(&self.job).finish()
+    }
 }
 
 impl<E> Deref for JobHandle<E> {
@@ -173,7 +180,17 @@ impl<E> Deref for JobHandle<E> {
 
 impl<E: Engine> JobHandle<E> {
     pub(crate) fn new(store: Store<E>, job: Job) -> Self {
-        Self { store, job }
+        Self {
+            store,
+            job,
+            backing: None,
+        }
+    }
+
+    /// The handle of a job that shows `queue` as its queue: the outbox that it is behind.
+    pub(crate) fn shown_in(mut self, queue: &str) -> Self {
+        self.backing = Some(std::mem::replace(&mut self.job.queue, queue.to_owned()));
+        self
     }
 
     /// The job as it was claimed.
@@ -184,7 +201,7 @@ impl<E: Engine> JobHandle<E> {
 
     pub(crate) fn claim(&self) -> ClaimId<'_> {
         ClaimId {
-            queue: &self.job.queue,
+            queue: self.backing.as_deref().unwrap_or(&self.job.queue),
             id: self.job.id,
             attempt: self.job.attempts,
         }

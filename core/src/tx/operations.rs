@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::engine::{After, ClaimEnd, Engine, NewEvent, Outcome, Stamps, Topic};
+use crate::outbox::shown_in;
 use crate::queue::{new_job, only};
 use crate::tx::{OnConnection, Tx};
 use crate::{
@@ -284,6 +285,33 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
         let job = run.engine.find_job(run.at, queue, id).await;
         *run.in_doubt = false;
         job
+    }
+
+    /// The job of a message, live or dead, as this transaction sees it; its queue is the
+    /// outbox.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`](crate::Error::InvalidName), [`Error::ReservedName`](crate::Error::ReservedName); [`Error::Database`](crate::Error::Database).
+    ///
+    /// # Cancel safety
+    ///
+    /// After a dropped call the transaction can only be rolled back.
+    ///
+    /// ```
+    /// # use alkstore::{Engine, EnqueueOpts, Result, Tx};
+    /// # async fn example<E: Engine>(tx: &mut Tx<E>) -> Result<()> {
+    /// let id = tx.outbox_enqueue_tx("invoices", EnqueueOpts::default(), &"invoice 7").await?;
+    /// assert!(tx.outbox_get_job_tx("invoices", id).await?.is_some());
+    /// # Ok(()) }
+    /// ```
+    pub async fn outbox_get_job_tx(&mut self, outbox: &str, id: i64) -> Result<Option<Job>> {
+        name::check_shared(outbox)?;
+        let queue = name::outbox_queue(outbox);
+        let run = self.start()?;
+        let job = run.engine.find_job(run.at, &queue, id).await;
+        *run.in_doubt = false;
+        Ok(job?.map(|job| shown_in(job, outbox)))
     }
 
     /// The offset that a consumer saved, as this transaction sees it; 0 if it never did. It stays
