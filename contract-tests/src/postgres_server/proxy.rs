@@ -44,6 +44,7 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     mode: Mode,
+    target: (String, u16),
     closed: bool,
     connections: Vec<TcpStream>,
     served: u64,
@@ -61,6 +62,7 @@ impl Proxy {
         let address = listener.local_addr().expect("a bound port has an address");
         let state = State {
             mode: Mode::Pass,
+            target,
             closed: false,
             connections: Vec::new(),
             served: 0,
@@ -70,7 +72,7 @@ impl Proxy {
             changed: Condvar::new(),
         });
         let accepting = Arc::clone(&shared);
-        thread::spawn(move || accept(&listener, &target, &accepting));
+        thread::spawn(move || accept(&listener, &accepting));
         Self { address, shared }
     }
 
@@ -89,6 +91,13 @@ impl Proxy {
         }
         drop(state);
         self.shared.changed.notify_all();
+    }
+
+    /// Leads to another host and port from now on, and ends the connections that are there.
+    pub fn lead_to(&self, target: (String, u16)) {
+        let mut state = self.shared.state();
+        state.target = target;
+        cut(&mut state);
     }
 
     /// How many connections have come so far, refused ones included.
@@ -130,7 +139,7 @@ fn cut(state: &mut State) {
     }
 }
 
-fn accept(listener: &TcpListener, target: &(String, u16), shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     for client in listener.incoming() {
         let mut state = shared.state();
         if state.closed {
@@ -144,8 +153,8 @@ fn accept(listener: &TcpListener, target: &(String, u16), shared: &Arc<Shared>) 
         if let Ok(kept) = client.try_clone() {
             state.connections.push(kept);
         }
+        let (target, shared) = (state.target.clone(), Arc::clone(shared));
         drop(state);
-        let (target, shared) = (target.clone(), Arc::clone(shared));
         thread::spawn(move || serve(client, target, &shared));
     }
 }
