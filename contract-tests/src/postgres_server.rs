@@ -157,7 +157,7 @@ impl PostgresServer {
     pub fn start_or_skip(options: &ServerOptions) -> Option<Self> {
         match Binaries::find() {
             Err(missing) if std::env::var_os(GIVEN).is_some() => {
-                skipped(&format!("it needs a server of its own, and {missing}"));
+                skip(&format!("it needs a server of its own, and {missing}"));
                 None
             }
             _ => Some(Self::start(options)),
@@ -206,7 +206,24 @@ impl PostgresServer {
     /// ```
     #[must_use]
     pub fn create_database(&self) -> Database<'_> {
-        Database::create(self)
+        self.create_database_with("")
+    }
+
+    /// A fresh database with options of `CREATE DATABASE`.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not create it.
+    ///
+    /// ```no_run
+    /// use alkstore_contract_tests::postgres_server::PostgresServer;
+    ///
+    /// let server = PostgresServer::shared();
+    /// let database = server.create_database_with("ENCODING 'LATIN1' LOCALE 'C'");
+    /// ```
+    #[must_use]
+    pub fn create_database_with(&self, options: &str) -> Database<'_> {
+        Database::create(self, options)
     }
 
     /// The URL of a database for the role that owns the server, over TCP.
@@ -305,6 +322,18 @@ impl PostgresServer {
         sql::run(&self.socket_url(database), text)
     }
 
+    /// The server's major version.
+    ///
+    /// # Panics
+    ///
+    /// If the server is not there.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        let number = self.sql("postgres", "SHOW server_version_num");
+        let number: u32 = number.parse().expect("a version is a number");
+        number / 10_000
+    }
+
     fn cluster(&self) -> &Cluster {
         match &self.0 {
             Place::Own(cluster) => cluster,
@@ -313,9 +342,15 @@ impl PostgresServer {
     }
 }
 
-/// Says that the test that runs does not, where it shows in spite of the captured output of
-/// tests that pass.
-fn skipped(reason: &str) {
+/// Says that the test that runs returns without having shown anything, and why: in spite of the
+/// captured output of tests that pass the run shows it.
+///
+/// ```
+/// use alkstore_contract_tests::postgres_server::skip;
+///
+/// skip("it needs a server of version 17 or newer");
+/// ```
+pub fn skip(reason: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
     writeln!(std::io::stderr(), "SKIPPED {test}: {reason}").ok();

@@ -23,7 +23,8 @@
 //!
 //! # The server
 //!
-//! The oldest server version is 12. Everything is in one schema, whatever the `search_path` is.
+//! The oldest server version is 14, and the encoding of the database `UTF8` (or `SQL_ASCII`,
+//! which takes every byte as it comes). Everything is in one schema, whatever the `search_path` is.
 //! A role that owns the schema needs nothing else:
 //!
 //! ```sql
@@ -66,8 +67,10 @@ mod coalesce;
 mod error;
 mod listener;
 mod lock;
+mod login;
 mod notify;
 mod options;
+mod outage;
 mod pool;
 mod queue;
 mod scheduler;

@@ -11,9 +11,9 @@ use sqlx::postgres::PgRow;
 use crate::Postgres;
 use crate::backend::{Arguments, Statement};
 
-use crate::notify::{Waking, wake_all};
+use crate::notify::{Waking, wake_all, wake_one};
 use crate::queue::{count, get};
-use crate::schema::CLOCK;
+use crate::schema::{CLOCK, literal};
 
 const DOING: &str = "publishing";
 
@@ -67,12 +67,25 @@ impl Statements {
     }
 }
 
+/// SQL for the id of a stream, a new one if there is no stream of the name. Left to the column, an
+/// insert would draw one for each publish. Streams are never deleted: it is the name that
+/// conflicts first, and for ever.
+fn id_of(schema: &str, name: &str) -> String {
+    let sequence = literal(&format!("{schema}.streams_id_seq"));
+    format!(
+        "coalesce((SELECT id FROM {schema}.streams WHERE streams.name = {name}),
+             nextval({sequence}))"
+    )
+}
+
 /// Appends to the stream `$2` events with the keys `$3` and payloads `$4`, and returns the offset
 /// of the last. See [`append`].
 fn append_to_one(schema: &str, channel: &str) -> Statement {
+    let (id, wake) = (id_of(schema, "$2"), wake_one(channel, "$5"));
     let text = format!(
         "WITH locked AS (
-             INSERT INTO {schema}.streams AS known (name, head) VALUES ($2, cardinality($4))
+             INSERT INTO {schema}.streams AS known (id, name, head) OVERRIDING SYSTEM VALUE
+             VALUES ({id}, $2, cardinality($4))
              ON CONFLICT (name) DO UPDATE SET head = known.head + excluded.head
              RETURNING id, head
          ),
@@ -87,8 +100,7 @@ fn append_to_one(schema: &str, channel: &str) -> Statement {
                      generate_series(cardinality($4) - 1, 0, -1) AS remaining
              ) AS given
          )
-         SELECT head, CASE WHEN $5::text <> '' THEN pg_notify('{channel}', $5)::text END
-         FROM locked"
+         SELECT head, {wake} FROM locked"
     );
     Statement::new(DOING, text)
 }
@@ -99,7 +111,7 @@ fn append_to_one(schema: &str, channel: &str) -> Statement {
 /// offsets are dense and in the order of commits, and nobody reads past one that is still to
 /// come. Several streams are locked in the order of their names.
 fn append(schema: &str, channel: &str) -> Statement {
-    let wake = wake_all(channel, "$5::text[]");
+    let (id, wake) = (id_of(schema, "stream"), wake_all(channel, "$5::text[]"));
     let text = format!(
         "WITH given AS MATERIALIZED (
              SELECT *, row_number() OVER (PARTITION BY stream ORDER BY ordinal) AS nth,
@@ -108,8 +120,12 @@ fn append(schema: &str, channel: &str) -> Statement {
                  WITH ORDINALITY AS given (stream, key, payload, ordinal)
          ),
          heads AS (
-             INSERT INTO {schema}.streams AS known (name, head)
-             SELECT stream, count(*) FROM given GROUP BY stream ORDER BY stream COLLATE \"C\"
+             INSERT INTO {schema}.streams AS known (id, name, head) OVERRIDING SYSTEM VALUE
+             SELECT {id}, stream, size
+             FROM (
+                 SELECT stream, count(*) AS size FROM given
+                 GROUP BY stream ORDER BY stream COLLATE \"C\"
+             ) AS sizes
              ON CONFLICT (name) DO UPDATE SET head = known.head + excluded.head
              RETURNING id, name, head
          ),
@@ -242,25 +258,23 @@ impl Postgres {
         let keys: Vec<_> = events.iter().map(|event| event.key).collect();
         let payloads: Vec<_> = events.iter().map(|event| event.payload).collect();
         if one {
-            let wake = waking.along.first().map_or("", String::as_str);
-            let arguments = || {
+            let arguments = |along: &[String]| {
+                let wake = along.first().map_or("", String::as_str);
                 let arguments = inner.arguments().add(*stream);
                 arguments.add(&keys[..]).add(&payloads[..]).add(wake)
             };
-            let rows = inner.run(at, &statements.append_to_one, arguments).await;
-            let rows = waking.ended(rows)?;
+            let rows = waking.run(at, &statements.append_to_one, arguments).await?;
             let head: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
             let before = head - i64::try_from(events.len()).unwrap_or(i64::MAX);
             return Ok((before + 1..=head).collect());
         }
-        let arguments = || {
+        let arguments = |along: &[String]| {
             let streams: Vec<_> = events.iter().map(|event| event.stream).collect();
             let arguments = inner.arguments().add(streams);
             let arguments = arguments.add(&keys[..]).add(&payloads[..]);
-            arguments.add(&waking.along[..])
+            arguments.add(along)
         };
-        let rows = inner.run(at, &statements.append, arguments).await;
-        let rows = waking.ended(rows)?;
+        let rows = waking.run(at, &statements.append, arguments).await?;
         rows.iter().map(|row| get(row, 0)).collect()
     }
 }

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// What the proxy does with connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +46,7 @@ struct Shared {
 struct State {
     mode: Mode,
     target: (String, u16),
+    delay: Duration,
     closed: bool,
     connections: Vec<TcpStream>,
     served: u64,
@@ -63,6 +65,7 @@ impl Proxy {
         let state = State {
             mode: Mode::Pass,
             target,
+            delay: Duration::ZERO,
             closed: false,
             connections: Vec::new(),
             served: 0,
@@ -98,6 +101,11 @@ impl Proxy {
         let mut state = self.shared.state();
         state.target = target;
         cut(&mut state);
+    }
+
+    /// Passes everything on later by this much from now on, in each direction: a far server.
+    pub fn set_delay(&self, delay: Duration) {
+        self.shared.state().delay = delay;
     }
 
     /// How many connections have come so far, refused ones included.
@@ -186,6 +194,8 @@ fn pump(mut from: TcpStream, mut to: TcpStream, shared: &Shared) {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             read => read.unwrap_or(0),
         };
+        let delay = shared.state().delay;
+        thread::sleep(delay);
         if !shared.may_pass() || read == 0 || to.write_all(&buffer[..read]).is_err() {
             break;
         }
