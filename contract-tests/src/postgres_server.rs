@@ -68,6 +68,7 @@ pub enum Stop {
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct ServerOptions {
+    oldest: u32,
     durable: bool,
     settings: Vec<(String, String)>,
 }
@@ -88,6 +89,13 @@ impl ServerOptions {
     /// disk, by default no. It survives the death of the server in either case.
     pub fn durable(mut self, durable: bool) -> Self {
         self.durable = durable;
+        self
+    }
+
+    /// The oldest version that will do, for tests of what older ones have not: they are skipped
+    /// by [`PostgresServer::start_or_skip`].
+    pub fn oldest(mut self, version: u32) -> Self {
+        self.oldest = version;
         self
     }
 
@@ -158,6 +166,13 @@ impl PostgresServer {
         match Binaries::find() {
             Err(missing) if std::env::var_os(GIVEN).is_some() => {
                 skip(&format!("it needs a server of its own, and {missing}"));
+                None
+            }
+            Ok(binaries) if binaries.version() < options.oldest => {
+                let (needed, there) = (options.oldest, binaries.version());
+                skip(&format!(
+                    "it needs a server of version {needed}, and there is {there}"
+                ));
                 None
             }
             _ => Some(Self::start(options)),
@@ -330,8 +345,7 @@ impl PostgresServer {
     #[must_use]
     pub fn version(&self) -> u32 {
         let number = self.sql("postgres", "SHOW server_version_num");
-        let number: u32 = number.parse().expect("a version is a number");
-        number / 10_000
+        number.parse::<u32>().expect("a version is a number") / 10_000
     }
 
     fn cluster(&self) -> &Cluster {

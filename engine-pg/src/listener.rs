@@ -23,6 +23,9 @@ use session::{Flow, Limit, MOST_AT_ONCE, Session};
 /// The pause before the next attempt at a session, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(1200));
 
+/// How long who wants to listen waits for the end of a burst.
+const HELD_UP: Duration = Duration::from_millis(500);
+
 const LISTENING: &str = "listening";
 
 /// How to listen.
@@ -196,7 +199,7 @@ enum End {
 enum Event {
     Requested(Option<Request>),
     Notified(Result<PgNotification>),
-    Probe,
+    Look,
 }
 
 impl Listening {
@@ -259,50 +262,51 @@ impl Listening {
 
     async fn serve(&mut self, mut session: Session) -> End {
         let mut probe_at = Instant::now() + self.config.probe_interval;
+        let mut held_up = None;
         loop {
-            match session.hear(|heard| self.hear(heard)).await {
-                Ok(Flow::Quiet) => {}
-                // What proves that the session is alive. An answer would come after all of it,
-                // and that would have to be kept until then.
-                Ok(Flow::Flood) => {
-                    self.take_requests();
-                    if self.is_not_needed() {
-                        return End::NotNeeded;
+            let flow = match session.hear(|heard| self.hear(heard)).await {
+                Ok(flow) => flow,
+                Err(error) => return End::Lost(error),
+            };
+            self.take_requests();
+            if self.is_not_needed() {
+                return End::NotNeeded;
+            }
+            let calm = session.in_burst_until();
+            if !self.waiting.is_empty() {
+                let since = *held_up.get_or_insert_with(Instant::now);
+                if calm.is_none() {
+                    held_up = None;
+                    if let Err(error) = self.answer(&mut session).await {
+                        return End::Lost(error);
                     }
-                    if self.waiting.is_empty() {
-                        continue;
-                    }
+                } else if matches!(flow, Flow::Flood) || since.elapsed() > HELD_UP {
+                    session.leave();
                     return End::Flooded;
                 }
-                Err(error) => return End::Lost(error),
             }
-            if !self.waiting.is_empty()
-                && let Err(error) = self.answer(&mut session).await
-            {
-                return End::Lost(error);
+            if matches!(flow, Flow::Flood) {
+                continue;
             }
+            // What comes in proves that the session is alive.
+            if calm.is_none() && probe_at <= Instant::now() {
+                if let Err(error) = self.probe(&mut session).await {
+                    return End::Lost(error);
+                }
+                probe_at = Instant::now() + self.config.probe_interval;
+            }
+            let look_at = calm.unwrap_or(probe_at);
             let event = tokio::select! {
                 request = self.requests.recv(), if !self.orphaned => Event::Requested(request),
                 notified = session.next() => Event::Notified(notified),
-                () = sleep_until(probe_at) => Event::Probe,
+                () = sleep_until(look_at) => Event::Look,
             };
             match event {
                 Event::Requested(None) => self.orphaned = true,
-                Event::Requested(Some(request)) => {
-                    self.waiting.push(request);
-                    self.take_requests();
-                }
+                Event::Requested(Some(request)) => self.waiting.push(request),
                 Event::Notified(Ok(heard)) => self.hear(&heard),
                 Event::Notified(Err(error)) => return End::Lost(error),
-                Event::Probe => {
-                    if let Err(error) = self.probe(&mut session).await {
-                        return End::Lost(error);
-                    }
-                    probe_at = Instant::now() + self.config.probe_interval;
-                }
-            }
-            if self.is_not_needed() {
-                return End::NotNeeded;
+                Event::Look => {}
             }
         }
     }

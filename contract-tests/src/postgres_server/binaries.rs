@@ -34,6 +34,17 @@ impl Binaries {
         })
     }
 
+    /// The major version, 0 if they do not say.
+    pub(super) fn version(&self) -> u32 {
+        let said = self.command("postgres").arg("--version").output();
+        let said = said.map(|said| said.stdout).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
+        let number = said
+            .split(|c: char| !c.is_ascii_digit())
+            .find(|part| !part.is_empty());
+        number.and_then(|number| number.parse().ok()).unwrap_or(0)
+    }
+
     /// A program with a bare environment: settings of the user's own must not matter.
     pub(super) fn command(&self, name: &str) -> Command {
         let mut command = Command::new(self.0.join(name));

@@ -10,7 +10,7 @@ use alkstore::Result;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor as _};
 use tokio::task::{coop, yield_now};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::LISTENING;
 use crate::error::{self, failed};
@@ -29,6 +29,9 @@ const TURN: Duration = Duration::from_millis(1);
 const LOOK_EVERY: usize = 64;
 /// So many without a pause are a flood.
 const FLOOD: usize = 50_000;
+/// So many within a time are a burst, until nothing has come in for a while.
+const BURST: (u32, Duration) = (1000, Duration::from_millis(100));
+const CALM: Duration = Duration::from_millis(20);
 
 /// How long the server has for an answer on the session, and for a new session. It bounds how
 /// long a network that swallowed either is trusted once it is well again.
@@ -71,9 +74,14 @@ pub(super) enum Flow {
     Flood,
 }
 
+/// A session, which is asked nothing in the middle of a burst of notifies: waiting for an answer
+/// the driver keeps all that comes before it, and gives no other task a turn.
 pub(super) struct Session {
     driver: PgListener,
     listened: HashSet<String>,
+    counted_since: Instant,
+    count: u32,
+    burst_until: Instant,
 }
 
 impl Session {
@@ -95,8 +103,36 @@ impl Session {
         };
         let driver = limit.keep(connecting).await?;
         limit.connected_within(began.elapsed());
-        let listened = HashSet::new();
-        Ok(Self { driver, listened })
+        let now = Instant::now();
+        Ok(Self {
+            driver,
+            listened: HashSet::new(),
+            counted_since: now,
+            count: 0,
+            burst_until: now,
+        })
+    }
+
+    /// When it may be asked something, if nothing more comes in.
+    pub(super) fn in_burst_until(&self) -> Option<Instant> {
+        (self.burst_until > Instant::now()).then_some(self.burst_until)
+    }
+
+    /// Ends a session that has more to tell than anybody hears: the driver says goodbye to it,
+    /// and would read all of it at once.
+    pub(super) fn leave(mut self) {
+        tokio::spawn(async move {
+            loop {
+                match self.hear(|_| ()).await {
+                    Ok(Flow::Flood) => {}
+                    Ok(Flow::Quiet) => match self.in_burst_until() {
+                        Some(calm) => sleep_until(calm).await,
+                        None => return,
+                    },
+                    Err(_) => return,
+                }
+            }
+        });
     }
 
     /// Those of the channels that have to be listened to, each once.
@@ -146,7 +182,10 @@ impl Session {
     /// The next notify.
     pub(super) async fn next(&mut self) -> Result<PgNotification> {
         match self.driver.try_recv().await {
-            Ok(Some(notification)) => Ok(notification),
+            Ok(Some(notification)) => {
+                self.count();
+                Ok(notification)
+            }
             Ok(None) => {
                 let closed = std::io::ErrorKind::UnexpectedEof;
                 Err(failed(LISTENING, sqlx::Error::Io(closed.into())))
@@ -175,6 +214,17 @@ impl Session {
         while let Some(notification) = self.driver.next_buffered() {
             hear(&notification);
             turn.give_way().await;
+        }
+    }
+
+    fn count(&mut self) {
+        let now = Instant::now();
+        if now - self.counted_since > BURST.1 {
+            (self.counted_since, self.count) = (now, 0);
+        }
+        self.count = self.count.saturating_add(1);
+        if self.count > BURST.0 || self.burst_until > now {
+            self.burst_until = now + CALM;
         }
     }
 
