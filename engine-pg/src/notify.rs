@@ -43,9 +43,9 @@ pub(crate) struct Statements {
 impl Statements {
     pub(crate) fn new(channel: &str) -> Self {
         let send = format!(
-            "SELECT 1, CASE WHEN {HAS_ROOM} THEN pg_notify($1, $2)::text IS NOT NULL ELSE false END"
+            "SELECT true, CASE WHEN {HAS_ROOM} THEN pg_notify($1, $2)::text IS NOT NULL ELSE false END"
         );
-        let wake = format!("SELECT 1, {}", wake_all(channel, "$1::text[]"));
+        let wake = format!("SELECT true, {}", wake_all(channel, "$1::text[]"));
         Self {
             send: Statement::new(NOTIFYING, send),
             wake: Statement::new("waking", wake),
@@ -356,39 +356,42 @@ impl<'a> Waking<'a> {
         waking
     }
 
-    /// Runs the statement that makes the change. Its `arguments` are made with the wakes that
-    /// ride along, and the second column of its rows says whether there was room for them; those
-    /// without go out once there is.
+    /// Runs the statement that makes the change: the first of these that returns a row. Its
+    /// `arguments` are made with the wakes that ride along, and the second column of its rows says
+    /// whether there was room for them; those without go out once there is.
     pub(crate) async fn run(
         mut self,
-        at: At<'_, PgConnection>,
-        statement: &Statement,
+        mut at: At<'_, PgConnection>,
+        statements: &[&Statement],
         arguments: impl Fn(&[String]) -> Arguments + Send + Sync,
     ) -> Result<Vec<PgRow>> {
         let along = std::mem::take(&mut self.along);
         let (inner, auto) = (self.inner, matches!(at, At::Auto));
-        let mut rows = inner.run(at, statement, || arguments(&along)).await;
-        match &rows {
-            Ok(rows) if had_room(rows) => {}
-            Ok(_) => self.found_no_room(along),
-            // Somebody was quicker to use up the room.
-            Err(error) if auto && is_without_room(error) => {
-                self.found_no_room(along);
-                rows = inner.run(At::Auto, statement, || arguments(&[])).await;
+        let mut rows = Ok(Vec::new());
+        for statement in statements {
+            rows = inner
+                .run(again(&mut at), statement, || arguments(&along))
+                .await;
+            match &rows {
+                // Somebody was quicker to use up the room.
+                Err(error) if auto && is_without_room(error) => {
+                    self.found_no_room(&along);
+                    rows = inner.run(At::Auto, statement, || arguments(&[])).await;
+                }
+                Ok(rows) if !had_room(rows) => self.found_no_room(&along),
+                _ => {}
             }
-            Err(_) => {}
+            if rows.as_ref().map_or(true, |rows| !rows.is_empty()) {
+                break;
+            }
         }
         self.ended(rows)
     }
 
-    fn found_no_room(&mut self, along: Vec<String>) {
+    fn found_no_room(&mut self, along: &[String]) {
         // In somebody's transaction there is nothing else that tells of them.
-        let only = if self.topics.is_empty() {
-            along
-        } else {
-            Vec::new()
-        };
-        wake_with_room(self.inner, only);
+        let only = if self.topics.is_empty() { along } else { &[] };
+        wake_with_room(self.inner, only.iter().cloned());
         for (.., ride) in &mut self.topics {
             *ride = Ride::Later;
         }
@@ -424,6 +427,14 @@ impl Drop for Waking<'_> {
             .iter()
             .for_each(|(topic, ..)| self.inner.hub.wake(*topic));
         owe(self.inner, topics.into_iter().map(|(_, wake, _)| wake));
+    }
+}
+
+/// The same place once more.
+fn again<'c>(at: &'c mut At<'_, PgConnection>) -> At<'c, PgConnection> {
+    match at {
+        At::Auto => At::Auto,
+        At::In(connection) => At::In(connection),
     }
 }
 

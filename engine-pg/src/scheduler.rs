@@ -130,7 +130,7 @@ impl Schedules for Postgres {
                 .add(stamps.dead_letter_retention_s)
         };
         let upsert = &inner.statements.schedule.upsert;
-        let rows = waking.run(At::Auto, upsert, arguments).await?;
+        let rows = waking.run(At::Auto, &[upsert], arguments).await?;
         rows.first().map_or(Ok(0), |row| get(row, 0))
     }
 

@@ -21,6 +21,7 @@ const DOING: &str = "publishing";
 #[derive(Debug)]
 pub(crate) struct Statements {
     append_to_one: Statement,
+    append_to_new: Statement,
     append: Statement,
     read: Statement,
     read_saved: Statement,
@@ -54,6 +55,7 @@ impl Statements {
         let reading = "reading a stream";
         Self {
             append_to_one: append_to_one(schema, channel),
+            append_to_new: append_to_new(schema, channel),
             append: append(schema, channel),
             read: Statement::reading(reading, format!("{events} AND \"offset\" > $2 {order}")),
             read_saved: Statement::reading(
@@ -67,28 +69,31 @@ impl Statements {
     }
 }
 
-/// SQL for the id of a stream, a new one if there is no stream of the name. Left to the column, an
-/// insert would draw one for each publish. Streams are never deleted: it is the name that
-/// conflicts first, and for ever.
-fn id_of(schema: &str, name: &str) -> String {
-    let sequence = literal(&format!("{schema}.streams_id_seq"));
-    format!(
-        "coalesce((SELECT id FROM {schema}.streams WHERE streams.name = {name}),
-             nextval({sequence}))"
-    )
+/// Appends to the stream `$2` events with the keys `$3` and payloads `$4`, and returns the offset
+/// of the last; nothing if the stream is new, which takes [`append_to_new`]. See [`append`].
+fn append_to_one(schema: &str, channel: &str) -> Statement {
+    let head = format!(
+        "UPDATE {schema}.streams SET head = head + cardinality($4) WHERE name = $2
+         RETURNING id, head"
+    );
+    append_at(schema, channel, &head)
 }
 
-/// Appends to the stream `$2` events with the keys `$3` and payloads `$4`, and returns the offset
-/// of the last. See [`append`].
-fn append_to_one(schema: &str, channel: &str) -> Statement {
-    let (id, wake) = (id_of(schema, "$2"), wake_one(channel, "$5"));
+/// The same to a stream that nobody has published to, or hardly has: an insert draws an id, even
+/// where it then finds the stream.
+fn append_to_new(schema: &str, channel: &str) -> Statement {
+    let head = format!(
+        "INSERT INTO {schema}.streams AS known (name, head) VALUES ($2, cardinality($4))
+         ON CONFLICT (name) DO UPDATE SET head = known.head + excluded.head
+         RETURNING id, head"
+    );
+    append_at(schema, channel, &head)
+}
+
+fn append_at(schema: &str, channel: &str, head: &str) -> Statement {
+    let wake = wake_one(channel, "$5");
     let text = format!(
-        "WITH locked AS (
-             INSERT INTO {schema}.streams AS known (id, name, head) OVERRIDING SYSTEM VALUE
-             VALUES ({id}, $2, cardinality($4))
-             ON CONFLICT (name) DO UPDATE SET head = known.head + excluded.head
-             RETURNING id, head
-         ),
+        "WITH locked AS ({head}),
          -- Read when the stream is locked, so that time runs in the order of offsets.
          clock AS MATERIALIZED (SELECT {CLOCK} AS now FROM locked),
          appended AS (
@@ -99,10 +104,21 @@ fn append_to_one(schema: &str, channel: &str) -> Statement {
                  SELECT unnest($3::text[]) AS key, unnest($4::bytea[]) AS payload,
                      generate_series(cardinality($4) - 1, 0, -1) AS remaining
              ) AS given
+             WHERE EXISTS (SELECT FROM locked)
          )
          SELECT head, {wake} FROM locked"
     );
     Statement::new(DOING, text)
+}
+
+/// SQL for the id of a stream, a new one if there is no stream of the name. Streams are never
+/// deleted: where there is one it is the name that conflicts, and for ever.
+fn id_of(schema: &str, name: &str) -> String {
+    let sequence = literal(&format!("{schema}.streams_id_seq"));
+    format!(
+        "coalesce((SELECT id FROM {schema}.streams WHERE streams.name = {name}),
+             nextval({sequence}))"
+    )
 }
 
 /// Appends to the streams `$2` events with the keys `$3` and payloads `$4`.
@@ -263,7 +279,8 @@ impl Postgres {
                 let arguments = inner.arguments().add(*stream);
                 arguments.add(&keys[..]).add(&payloads[..]).add(wake)
             };
-            let rows = waking.run(at, &statements.append_to_one, arguments).await?;
+            let one_or_new = [&statements.append_to_one, &statements.append_to_new];
+            let rows = waking.run(at, &one_or_new, arguments).await?;
             let head: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
             let before = head - i64::try_from(events.len()).unwrap_or(i64::MAX);
             return Ok((before + 1..=head).collect());
@@ -274,7 +291,7 @@ impl Postgres {
             let arguments = arguments.add(&keys[..]).add(&payloads[..]);
             arguments.add(along)
         };
-        let rows = waking.run(at, &statements.append, arguments).await?;
+        let rows = waking.run(at, &[&statements.append], arguments).await?;
         rows.iter().map(|row| get(row, 0)).collect()
     }
 }

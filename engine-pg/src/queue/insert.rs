@@ -134,7 +134,7 @@ impl Postgres {
             _ if alike => &statements.insert_alike,
             _ => &statements.insert,
         };
-        let rows = waking.run(at, statement, arguments).await?;
+        let rows = waking.run(at, &[statement], arguments).await?;
         let ids = rows.iter().map(|row| get(row, 0));
         if !alike {
             return ids.collect();
