@@ -44,12 +44,17 @@
 //! [`PostgresOptions::statement_cache`] off, and either [`PostgresOptions::listen`] too or give
 //! a [`PostgresOptions::listener_url`] that leads past the pooler.
 //!
+//! A password that changes while the process runs is asked for by
+//! [`PostgresOptions::connect_options`].
+//!
 //! # What differs from other engines
 //!
 //! - Ids of jobs that are enqueued one by one go up by 1000; those of a batch are side by side.
 //! - The clock is the server's.
 //! - The encoded payload of a notify must be shorter than 8000 bytes. On a channel whose name
 //!   has 63 bytes at most it reaches any Postgres client that listens to the channel.
+//! - A commit whose wakes find the server's `NOTIFY` queue full is made without them. They go out
+//!   once there is room, and the log tells of it; a plain `notify` ends in a transient error.
 //! - Receivers live through the loss of the listening session, and through restarts of the
 //!   server: each then gets the wake
 //!   [`LISTENER_RECONNECTED`](alkstore::LISTENER_RECONNECTED).

@@ -43,12 +43,27 @@ impl fmt::Debug for Hook {
 }
 
 /// What a new connection is made from. Looked at for each: a password may have changed.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) enum Login {
     /// A URL, whose options the hook makes fresh.
     Url(Box<PgConnectOptions>, Option<Hook>),
     /// The options that the application's pool has at that moment.
     OfPool(PgPool),
+}
+
+impl fmt::Debug for Login {
+    /// Without the password, which the driver's options show.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Url(options, _) = self else {
+            return f.write_str("OfPool");
+        };
+        f.debug_struct("Url")
+            .field("host", &options.get_host())
+            .field("port", &options.get_port())
+            .field("username", &options.get_username())
+            .field("database", &options.get_database())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Login {

@@ -219,9 +219,12 @@ async fn a_plain_role_needs_its_schema_only() {
             .is_ok()
     );
 
-    let wrong = database.server().url_of_role(&user, "secrets", name);
-    let error = refused(&database, &wrong).await;
-    assert!(error.to_string().contains("does not let"), "{error}");
+    // A server that is given may trust everybody.
+    if database.server().is_own() {
+        let wrong = database.server().url_of_role(&user, "secrets", name);
+        let error = refused(&database, &wrong).await;
+        assert!(error.to_string().contains("does not let"), "{error}");
+    }
     store.close().await;
     database.sql(&format!(
         "DROP OWNED BY {owner}, {user}; DROP ROLE {owner}, {user}"

@@ -196,7 +196,12 @@ async fn a_hook_gives_fresh_options() {
         let password = *known.lock().unwrap();
         async move { Ok(options.password(password)) }
     });
-    let store = Store::new(options.open(&role.url("wrong")).await.unwrap());
+    let engine = options.open(&role.url("wrong")).await.unwrap();
+    assert!(
+        !format!("{engine:?}").contains("wrong"),
+        "a log must not have it"
+    );
+    let store = Store::new(engine);
     works(&store).await;
     let mut wakes = store.listen("channel").await.unwrap();
     *password.lock().unwrap() = "second";
