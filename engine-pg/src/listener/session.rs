@@ -30,7 +30,7 @@ const LOOK_EVERY: usize = 64;
 /// So many without a pause are a flood.
 const FLOOD: usize = 50_000;
 /// So many within a time are a burst, until nothing has come in for a while.
-const BURST: (u32, Duration) = (1000, Duration::from_millis(100));
+const BURST: (u32, Duration) = (300, Duration::from_millis(100));
 const CALM: Duration = Duration::from_millis(20);
 
 /// How long the server has for an answer on the session, and for a new session. It bounds how

@@ -291,7 +291,10 @@ async fn a_flood_holds_up_nobody() {
         flooding
             .sql("SELECT count(pg_notify('flooded', n::text)) FROM generate_series(1, 200000) n")
     });
+    let began = Instant::now();
     assert!(soon(flooded.recv()).await.is_some());
+    // In the middle of it.
+    sleep(Duration::from_millis(30)).await;
     let mut other = within(Duration::from_secs(10), store.listen("other"))
         .await
         .unwrap();
@@ -299,12 +302,11 @@ async fn a_flood_holds_up_nobody() {
     open(&database).await.notify("other", &1).await.unwrap();
     while soon(other.recv()).await.unwrap().channel() != "other" {}
     ticking.abort();
-    // 50 ms on a machine that has nothing else to do.
-    let late = *late.lock().unwrap();
-    assert!(
-        late < Duration::from_millis(250),
-        "a timer was late by {late:?}"
-    );
+    // Held up, a timer would be late by about all of the flood. On a machine with much else to do
+    // it is late by a part of it.
+    let (late, most) = (*late.lock().unwrap(), began.elapsed() / 4);
+    let most = most.max(Duration::from_millis(250));
+    assert!(late < most, "a timer was late by {late:?}");
 }
 
 /// A server whose queue of notifies is full, by a session that listens and stays in a
