@@ -93,6 +93,7 @@
 
 pub mod harness;
 pub mod model;
+#[cfg(feature = "postgres-server")]
 pub mod postgres_server;
 pub mod reference;
 mod run;

@@ -4,13 +4,15 @@
 //! a temporary folder, made by the binaries that are found in `PATH`, in
 //! `/usr/lib/postgresql/*/bin` or by `pg_config`, and run by an unprivileged user if the process
 //! belongs to root. Each test takes a database of its own from it. A server that a test wants to
-//! stop, kill and start again is its own: [`PostgresServer::start`].
+//! stop, kill and start again is its own: [`PostgresServer::start`]. The folder that
+//! `ALKSTORE_TEST_POSTGRES_BIN` names is used instead, for tests on another version.
 //!
 //! When the test process ends, in whatever way, the servers are stopped and their folders
 //! removed: a small process watches over each.
 //!
-//! With `ALKSTORE_TEST_POSTGRES_URL` set to the URL of a role that may create databases, the
-//! shared server is that one instead, and cannot be stopped.
+//! With `ALKSTORE_TEST_POSTGRES_URL` set to the URL of a superuser, the shared server is that
+//! one instead, and cannot be stopped. Binaries are not needed then, except for tests that take a
+//! server of their own: [`PostgresServer::start_or_skip`].
 //!
 //! ```no_run
 //! use alkstore_contract_tests::postgres_server::PostgresServer;
@@ -25,13 +27,15 @@ mod binaries;
 mod cluster;
 mod database;
 mod proxy;
+mod sql;
 mod watch;
 
-use std::fmt;
+use std::io::Write as _;
 use std::sync::OnceLock;
 
 pub use database::Database;
 pub use proxy::{Mode, Proxy};
+pub use sql::SqlError;
 
 use binaries::Binaries;
 use cluster::Cluster;
@@ -41,10 +45,7 @@ const GIVEN: &str = "ALKSTORE_TEST_POSTGRES_URL";
 
 /// A server for tests.
 #[derive(Debug)]
-pub struct PostgresServer {
-    binaries: Binaries,
-    place: Place,
-}
+pub struct PostgresServer(Place);
 
 #[derive(Debug)]
 enum Place {
@@ -67,6 +68,7 @@ pub enum Stop {
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct ServerOptions {
+    oldest: u32,
     durable: bool,
     settings: Vec<(String, String)>,
 }
@@ -87,6 +89,13 @@ impl ServerOptions {
     /// disk, by default no. It survives the death of the server in either case.
     pub fn durable(mut self, durable: bool) -> Self {
         self.durable = durable;
+        self
+    }
+
+    /// The oldest version that will do, for tests of what older ones have not: they are skipped
+    /// by [`PostgresServer::start_or_skip`].
+    pub fn oldest(mut self, version: u32) -> Self {
+        self.oldest = version;
         self
     }
 
@@ -112,13 +121,9 @@ impl PostgresServer {
     #[must_use]
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<PostgresServer> = OnceLock::new();
-        SHARED.get_or_init(|| {
-            let binaries = Binaries::find();
-            let place = match std::env::var(GIVEN) {
-                Ok(url) => Place::Given(url),
-                Err(_) => Place::Own(Cluster::start(&binaries, &ServerOptions::new())),
-            };
-            Self { binaries, place }
+        SHARED.get_or_init(|| match std::env::var(GIVEN) {
+            Ok(url) => Self(Place::Given(url)),
+            Err(_) => Self::start(&ServerOptions::new()),
         })
     }
 
@@ -137,15 +142,69 @@ impl PostgresServer {
     /// ```
     #[must_use]
     pub fn start(options: &ServerOptions) -> Self {
-        let binaries = Binaries::find();
-        let place = Place::Own(Cluster::start(&binaries, options));
-        Self { binaries, place }
+        let binaries = Binaries::find().unwrap_or_else(|missing| panic!("{missing}"));
+        Self(Place::Own(Cluster::start(binaries, options)))
+    }
+
+    /// Like [`PostgresServer::start`], for tests that also run where a server is given and no
+    /// binaries are installed: `None` there, and the run shows that and why the test was skipped.
+    ///
+    /// # Panics
+    ///
+    /// If no server is given and there are no binaries, or it does not start.
+    ///
+    /// ```no_run
+    /// use alkstore_contract_tests::postgres_server::{PostgresServer, ServerOptions};
+    ///
+    /// let Some(server) = PostgresServer::start_or_skip(&ServerOptions::new()) else {
+    ///     return;
+    /// };
+    /// let database = server.create_database();
+    /// ```
+    #[must_use]
+    pub fn start_or_skip(options: &ServerOptions) -> Option<Self> {
+        match Binaries::find() {
+            Err(missing) if std::env::var_os(GIVEN).is_some() => {
+                skip(&format!("it needs a server of its own, and {missing}"));
+                None
+            }
+            Ok(binaries) if binaries.version() < options.oldest => {
+                let (needed, there) = (options.oldest, binaries.version());
+                skip(&format!(
+                    "it needs a server of version {needed}, and there is {there}"
+                ));
+                None
+            }
+            _ => Some(Self::start(options)),
+        }
+    }
+
+    /// A hot standby of this server, which follows all that is committed here and can be read.
+    /// This server is stopped and started again for it.
+    ///
+    /// # Panics
+    ///
+    /// If this server is a given one, or the standby does not start.
+    ///
+    /// ```no_run
+    /// use alkstore_contract_tests::postgres_server::{PostgresServer, ServerOptions};
+    ///
+    /// let primary = PostgresServer::start(&ServerOptions::new());
+    /// let standby = primary.start_standby();
+    /// assert_eq!(standby.sql("postgres", "SELECT pg_is_in_recovery()"), "t");
+    /// ```
+    #[must_use]
+    pub fn start_standby(&self) -> Self {
+        self.stop(Stop::Fast);
+        let standby = self.cluster().copy_as_standby();
+        self.restart();
+        Self(Place::Own(standby.started()))
     }
 
     /// Whether the server is this process's own, so that it can be stopped.
     #[must_use]
     pub fn is_own(&self) -> bool {
-        matches!(self.place, Place::Own(_))
+        matches!(self.0, Place::Own(_))
     }
 
     /// A fresh database. It is dropped with the value, whoever is connected to it.
@@ -162,13 +221,30 @@ impl PostgresServer {
     /// ```
     #[must_use]
     pub fn create_database(&self) -> Database<'_> {
-        Database::create(self)
+        self.create_database_with("")
+    }
+
+    /// A fresh database with options of `CREATE DATABASE`.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not create it.
+    ///
+    /// ```no_run
+    /// use alkstore_contract_tests::postgres_server::PostgresServer;
+    ///
+    /// let server = PostgresServer::shared();
+    /// let database = server.create_database_with("ENCODING 'LATIN1' LOCALE 'C'");
+    /// ```
+    #[must_use]
+    pub fn create_database_with(&self, options: &str) -> Database<'_> {
+        Database::create(self, options)
     }
 
     /// The URL of a database for the role that owns the server, over TCP.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
-        match &self.place {
+        match &self.0 {
             Place::Own(cluster) => {
                 format!(
                     "postgres://postgres@127.0.0.1:{}/{database}",
@@ -198,7 +274,7 @@ impl PostgresServer {
     /// trip takes half as long. The same as [`PostgresServer::url`] on a given server.
     #[must_use]
     pub fn socket_url(&self, database: &str) -> String {
-        match &self.place {
+        match &self.0 {
             Place::Own(cluster) => {
                 let folder = cluster.sockets().replace('/', "%2F");
                 format!("postgres://postgres@{folder}:{}/{database}", cluster.port())
@@ -232,7 +308,7 @@ impl PostgresServer {
     ///
     /// If the server is a given one, or does not start.
     pub fn restart(&self) {
-        self.cluster().run(&self.binaries);
+        self.cluster().run();
     }
 
     /// Runs SQL in a database as the owner of the server, and returns what it prints: a line
@@ -258,30 +334,41 @@ impl PostgresServer {
     ///
     /// What the server says.
     pub fn try_sql(&self, database: &str, text: &str) -> Result<String, SqlError> {
-        self.binaries
-            .psql(&self.socket_url(database), text)
-            .map_err(SqlError)
+        sql::run(&self.socket_url(database), text)
+    }
+
+    /// The server's major version.
+    ///
+    /// # Panics
+    ///
+    /// If the server is not there.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        let number = self.sql("postgres", "SHOW server_version_num");
+        number.parse::<u32>().expect("a version is a number") / 10_000
     }
 
     fn cluster(&self) -> &Cluster {
-        match &self.place {
+        match &self.0 {
             Place::Own(cluster) => cluster,
             Place::Given(_) => panic!("a given server is not stopped by tests: unset {GIVEN}"),
         }
     }
 }
 
-/// Why SQL failed, as the server said it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SqlError(String);
-
-impl fmt::Display for SqlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+/// Says that the test that runs returns without having shown anything, and why: in spite of the
+/// captured output of tests that pass the run shows it.
+///
+/// ```
+/// use alkstore_contract_tests::postgres_server::skip;
+///
+/// skip("it needs a server of version 17 or newer");
+/// ```
+pub fn skip(reason: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    writeln!(std::io::stderr(), "SKIPPED {test}: {reason}").ok();
 }
-
-impl std::error::Error for SqlError {}
 
 /// The URL with another database.
 fn with_database(url: &str, database: &str) -> String {
@@ -325,7 +412,9 @@ mod tests {
 
     #[test]
     fn a_server_is_stopped_in_every_way_and_starts_again() {
-        let server = PostgresServer::start(&ServerOptions::new());
+        let Some(server) = PostgresServer::start_or_skip(&ServerOptions::new()) else {
+            return;
+        };
         let folder = server.cluster().sockets().to_owned();
         server.sql("postgres", "CREATE TABLE kept (n int)");
         for how in [Stop::Fast, Stop::Immediate, Stop::Kill] {
@@ -336,5 +425,27 @@ mod tests {
         }
         drop(server);
         assert!(!std::path::Path::new(&folder).exists());
+    }
+
+    #[test]
+    fn a_standby_follows_and_a_proxy_leads_to_either() {
+        let Some(primary) = PostgresServer::start_or_skip(&ServerOptions::new()) else {
+            return;
+        };
+        let standby = primary.start_standby();
+        primary.sql("postgres", "CREATE TABLE followed (n int)");
+        let there = "SELECT count(*) FROM pg_tables WHERE tablename = 'followed'";
+        while standby.sql("postgres", there) != "1" {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert!(standby.try_sql("postgres", "DROP TABLE followed").is_err());
+        let proxy = Proxy::to(primary.address());
+        let url = format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port());
+        let follows = || sql::run(&url, "SELECT pg_is_in_recovery()").expect("a server answers");
+        assert_eq!(follows(), "f");
+        proxy.lead_to(standby.address());
+        assert_eq!(follows(), "t");
+        proxy.lead_to(primary.address());
+        assert_eq!(follows(), "f");
     }
 }

@@ -14,6 +14,10 @@ const TRANSIENT: [&str; 4] = ["55P03", "57P01", "57P02", "57P03"];
 /// Connection exceptions, and insufficient resources.
 const TRANSIENT_CLASSES: [&str; 2] = ["08", "53"];
 
+/// Why a notify has no room, and what to look for.
+pub(crate) const NOTIFY_QUEUE_FULL: &str = "the server's NOTIFY queue is full: a session that \
+     listens and stays in a transaction keeps it from being emptied";
+
 /// The error of an operation that is called `doing`.
 pub(crate) fn failed(doing: &str, error: sqlx::Error) -> Error {
     let context = match hint(&error) {
@@ -67,14 +71,18 @@ pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether the object that was asked for does not exist.
-pub(crate) fn is_missing(error: &sqlx::Error) -> bool {
-    code(error).is_some_and(|code| ["42P01", "3F000"].contains(&code))
+/// Whether the server's queue of notifies, which all its databases share, had no room: the
+/// whole transaction was rolled back for it.
+pub(crate) fn is_notify_queue_full(error: &sqlx::Error) -> bool {
+    // The code is that of every limit, and the text may be in any language.
+    server_said(error)
+        .is_some_and(|said| said.code() == "54000" && said.routine() == Some("PreCommit_Notify"))
 }
 
 pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut => true,
+        _ if is_notify_queue_full(error) => true,
         _ => code(error).is_some_and(|code| {
             CONFLICTS.contains(&code)
                 || TRANSIENT.contains(&code)
@@ -86,6 +94,9 @@ pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
 }
 
 fn hint(error: &sqlx::Error) -> Option<&'static str> {
+    if is_notify_queue_full(error) {
+        return Some(NOTIFY_QUEUE_FULL);
+    }
     Some(match code(error)? {
         "28P01" | "28000" => "the server does not let this role in",
         "3D000" => "there is no such database",

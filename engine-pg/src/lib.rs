@@ -23,7 +23,8 @@
 //!
 //! # The server
 //!
-//! The oldest server version is 12. Everything is in one schema, whatever the `search_path` is.
+//! The oldest server version is 14, and the encoding of the database `UTF8` (or `SQL_ASCII`,
+//! which takes every byte as it comes). Everything is in one schema, whatever the `search_path` is.
 //! A role that owns the schema needs nothing else:
 //!
 //! ```sql
@@ -43,12 +44,17 @@
 //! [`PostgresOptions::statement_cache`] off, and either [`PostgresOptions::listen`] too or give
 //! a [`PostgresOptions::listener_url`] that leads past the pooler.
 //!
+//! A password that changes while the process runs is asked for by
+//! [`PostgresOptions::connect_options`].
+//!
 //! # What differs from other engines
 //!
 //! - Ids of jobs that are enqueued one by one go up by 1000; those of a batch are side by side.
 //! - The clock is the server's.
 //! - The encoded payload of a notify must be shorter than 8000 bytes. On a channel whose name
 //!   has 63 bytes at most it reaches any Postgres client that listens to the channel.
+//! - A commit whose wakes find the server's `NOTIFY` queue full is made without them. They go out
+//!   once there is room, and the log tells of it; a plain `notify` ends in a transient error.
 //! - Receivers live through the loss of the listening session, and through restarts of the
 //!   server: each then gets the wake
 //!   [`LISTENER_RECONNECTED`](alkstore::LISTENER_RECONNECTED).
@@ -66,8 +72,10 @@ mod batch;
 mod error;
 mod listener;
 mod lock;
+mod login;
 mod notify;
 mod options;
+mod outage;
 mod pool;
 mod queue;
 mod scheduler;

@@ -1,27 +1,30 @@
 //! Listening: one session for the whole process, beside the pool.
 
+mod session;
+
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use alkstore::engine::{Topic, TopicKind, WakeHub};
 use alkstore::{Error, Result};
-use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Executor as _};
+use sqlx::postgres::PgNotification;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::error::{self, failed};
+use crate::error;
+use crate::login::Login;
 use crate::notify::{decode, own_channel};
+use crate::outage::Outage;
 
-/// How long the server has for an answer on the session, and for a new session. It bounds how
-/// long a network that swallowed either is trusted once it is well again.
-const ANSWER: Duration = Duration::from_millis(1500);
+use session::{Flow, Limit, MOST_AT_ONCE, Session};
+
 /// The pause before the next attempt at a session, at first and at most.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(800));
-/// So many who want to listen are served by one round trip at most.
-const MOST_AT_ONCE: usize = 500;
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(1200));
+
+/// How long who wants to listen waits for the end of a burst.
+const HELD_UP: Duration = Duration::from_millis(500);
 
 const LISTENING: &str = "listening";
 
@@ -29,7 +32,7 @@ const LISTENING: &str = "listening";
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     /// Where the session goes; `None` to listen to nothing and look at the interval.
-    pub(crate) options: Option<PgConnectOptions>,
+    pub(crate) login: Option<Login>,
     /// How often a session proves that it is alive.
     pub(crate) probe_interval: Duration,
     /// How often receivers are woken where there is no session.
@@ -78,7 +81,7 @@ impl Listener {
 
     /// Whether the server tells of changes.
     pub(crate) fn is_enabled(&self) -> bool {
-        self.config.options.is_some()
+        self.config.login.is_some()
     }
 
     /// Ready once everything on the topic that commits from now on will be heard, and all that
@@ -112,16 +115,17 @@ impl Listener {
         let (requests, receiver) = mpsc::unbounded_channel();
         requests.send(request).ok();
         let (config, hub) = (self.config.clone(), self.hub.clone());
-        let handle = match config.options.clone() {
-            Some(options) => {
+        let handle = match config.login.clone() {
+            Some(login) => {
                 let listening = Listening {
+                    limit: Limit::new(config.patience),
                     config,
                     hub,
                     requests: receiver,
                     waiting: Vec::new(),
                     orphaned: false,
                 };
-                tokio::spawn(listening.run(options))
+                tokio::spawn(listening.run(login))
             }
             None => tokio::spawn(look_at_intervals(config.reread_interval, hub, receiver)),
         };
@@ -181,37 +185,40 @@ struct Listening {
     waiting: Vec<Request>,
     /// The engine is gone; receivers of it may not be.
     orphaned: bool,
+    limit: Limit,
 }
 
 /// Why a session ended.
 enum End {
     Lost(Error),
+    /// There is more to hear than it can be asked anything.
+    Flooded,
     NotNeeded,
 }
 
 enum Event {
     Requested(Option<Request>),
-    Notified(Result<Option<PgNotification>, sqlx::Error>),
-    Probe,
+    Notified(Result<PgNotification>),
+    Look,
 }
 
 impl Listening {
-    async fn run(mut self, options: PgConnectOptions) {
-        let mut pause = BACKOFF.0;
+    async fn run(mut self, login: Login) {
+        let mut outage = Outage::new(BACKOFF.0, BACKOFF.1);
         let mut was_connected = false;
         loop {
-            let session = self.connect(&options).await;
-            let error = match session {
-                Ok((session, listened)) => {
+            let error = match self.connect(&login).await {
+                Ok(session) => {
                     // Told after LISTEN: what is read from now on misses nothing.
                     if was_connected {
                         tracing::info!("listening again");
                         self.hub.reconnected();
                     }
                     was_connected = true;
-                    pause = BACKOFF.0;
-                    match self.serve(session, listened).await {
-                        End::Lost(error) => error,
+                    outage.is_over(std::time::Instant::now());
+                    match self.serve(session).await {
+                        End::Lost(error) => Some(error),
+                        End::Flooded => None,
                         End::NotNeeded => return,
                     }
                 }
@@ -219,14 +226,18 @@ impl Listening {
                     if !error.is_transient() {
                         self.refuse(&error);
                     }
-                    error
+                    Some(error)
                 }
             };
-            tracing::warn!(%error, "not listening, trying again");
-            // At any moment of a restart many processes try: they must not do it in step.
-            let jitter = fastrand::f64().mul_add(0.5, 0.75);
-            sleep(pause.mul_f64(jitter)).await;
-            pause = (pause * 2).min(BACKOFF.1);
+            let pause = outage.pause();
+            match error {
+                None => tracing::debug!("too many notifies to hear them all, listening anew"),
+                Some(error) if outage.is_to_be_told(std::time::Instant::now()) => {
+                    tracing::warn!(%error, ?pause, "not listening, trying again");
+                }
+                Some(error) => tracing::debug!(%error, ?pause, "not listening, trying again"),
+            }
+            sleep(pause).await;
             if self.is_not_needed() {
                 return;
             }
@@ -234,89 +245,79 @@ impl Listening {
     }
 
     /// A fresh session that listens to all that is waited for.
-    async fn connect(&self, options: &PgConnectOptions) -> Result<(PgListener, HashSet<String>)> {
-        let connecting = async {
-            let pool = PgPoolOptions::new()
-                .max_connections(1)
-                .acquire_timeout(ANSWER)
-                .test_before_acquire(false)
-                .max_lifetime(None)
-                .idle_timeout(None)
-                .connect_with(options.clone())
-                .await?;
-            let mut session = PgListener::connect_with(&pool).await?;
-            session.ignore_pool_close_event(true);
-            // A reconnect of the driver's own would be a gap that nobody is told of.
-            session.eager_reconnect(false);
-            Ok(session)
-        };
-        let mut session = in_time(connecting).await?;
+    async fn connect(&mut self, login: &Login) -> Result<Session> {
+        let options = login.options(self.config.patience).await?;
+        let mut session = Session::connect(options, &mut self.limit).await?;
         let mut channels = self.wanted();
         channels.insert(self.config.channel.clone());
-        let listen = in_time(session.execute(listen_to(&channels)));
-        listen.await?;
-        Ok((session, channels))
+        let channels: Vec<_> = channels.into_iter().collect();
+        // The server takes the longer for a channel the more it listens to: each piece has its
+        // own limit.
+        for some in channels.chunks(MOST_AT_ONCE) {
+            session.listen(some, &mut self.limit).await?;
+            session.hear_buffered(|heard| self.hear(heard)).await;
+        }
+        Ok(session)
     }
 
-    async fn serve(&mut self, mut session: PgListener, mut listened: HashSet<String>) -> End {
+    async fn serve(&mut self, mut session: Session) -> End {
         let mut probe_at = Instant::now() + self.config.probe_interval;
+        let mut held_up = None;
         loop {
-            if !self.waiting.is_empty()
-                && let Err(error) = self.answer(&mut session, &mut listened).await
-            {
-                return End::Lost(error);
+            let flow = match session.hear(|heard| self.hear(heard)).await {
+                Ok(flow) => flow,
+                Err(error) => return End::Lost(error),
+            };
+            self.take_requests();
+            if self.is_not_needed() {
+                return End::NotNeeded;
             }
+            let calm = session.in_burst_until();
+            if !self.waiting.is_empty() {
+                let since = *held_up.get_or_insert_with(Instant::now);
+                if calm.is_none() {
+                    held_up = None;
+                    if let Err(error) = self.answer(&mut session).await {
+                        return End::Lost(error);
+                    }
+                } else if matches!(flow, Flow::Flood) || since.elapsed() > HELD_UP {
+                    session.leave();
+                    return End::Flooded;
+                }
+            }
+            if matches!(flow, Flow::Flood) {
+                continue;
+            }
+            // What comes in proves that the session is alive.
+            if calm.is_none() && probe_at <= Instant::now() {
+                if let Err(error) = self.probe(&mut session).await {
+                    return End::Lost(error);
+                }
+                probe_at = Instant::now() + self.config.probe_interval;
+            }
+            let look_at = calm.unwrap_or(probe_at);
             let event = tokio::select! {
                 request = self.requests.recv(), if !self.orphaned => Event::Requested(request),
-                notified = session.try_recv() => Event::Notified(notified),
-                () = sleep_until(probe_at) => Event::Probe,
+                notified = session.next() => Event::Notified(notified),
+                () = sleep_until(look_at) => Event::Look,
             };
             match event {
                 Event::Requested(None) => self.orphaned = true,
-                Event::Requested(Some(request)) => {
-                    self.waiting.push(request);
-                    while self.waiting.len() < MOST_AT_ONCE
-                        && let Ok(request) = self.requests.try_recv()
-                    {
-                        self.waiting.push(request);
-                    }
-                }
-                Event::Notified(Ok(Some(notification))) => self.hear(&notification),
-                Event::Notified(Ok(None)) => {
-                    let closed = std::io::ErrorKind::UnexpectedEof;
-                    return End::Lost(failed(LISTENING, sqlx::Error::Io(closed.into())));
-                }
-                Event::Notified(Err(error)) => return End::Lost(failed(LISTENING, error)),
-                Event::Probe => {
-                    if let Err(error) = self.probe(&mut session, &mut listened).await {
-                        return End::Lost(error);
-                    }
-                    probe_at = Instant::now() + self.config.probe_interval;
-                }
-            }
-            if self.is_not_needed() {
-                return End::NotNeeded;
+                Event::Requested(Some(request)) => self.waiting.push(request),
+                Event::Notified(Ok(heard)) => self.hear(&heard),
+                Event::Notified(Err(error)) => return End::Lost(error),
+                Event::Look => {}
             }
         }
     }
 
     /// Listens to what is asked for. The round trip is made for what is listened to already as
     /// well: what was committed before it comes in with the answer.
-    async fn answer(
-        &mut self,
-        session: &mut PgListener,
-        listened: &mut HashSet<String>,
-    ) -> Result<()> {
-        let asked = self.waiting.iter().map(|request| &request.channel);
-        let new: HashSet<_> = asked
-            .filter(|channel| !listened.contains(*channel))
-            .cloned()
-            .collect();
-        in_time(session.execute(listen_to(&new))).await?;
-        listened.extend(new);
-        while let Some(notification) = session.next_buffered() {
-            self.hear(&notification);
-        }
+    async fn answer(&mut self, session: &mut Session) -> Result<()> {
+        let asked = self.waiting.iter().map(|request| request.channel.as_str());
+        let new = session.not_listened_to(asked);
+        session.listen(&new, &mut self.limit).await?;
+        session.hear_buffered(|heard| self.hear(heard)).await;
         for request in self.waiting.drain(..) {
             request.done.send(Ok(())).ok();
         }
@@ -324,19 +325,12 @@ impl Listening {
     }
 
     /// Proves that the session is alive, and stops listening to what nobody waits for.
-    async fn probe(
-        &mut self,
-        session: &mut PgListener,
-        listened: &mut HashSet<String>,
-    ) -> Result<()> {
+    async fn probe(&mut self, session: &mut Session) -> Result<()> {
         let mut wanted = self.wanted();
         wanted.insert(self.config.channel.clone());
-        let mut text = String::from("SELECT 1");
-        for channel in listened.extract_if(|channel| !wanted.contains(channel)) {
-            text.push_str("; UNLISTEN ");
-            text.push_str(&quoted(&channel));
+        while session.unlisten_some(&wanted, &mut self.limit).await? {
+            session.hear_buffered(|heard| self.hear(heard)).await;
         }
-        in_time(session.execute(AssertSqlSafe(text))).await?;
         Ok(())
     }
 
@@ -359,6 +353,14 @@ impl Listening {
         self.hub.topics().into_iter().filter_map(own).collect()
     }
 
+    fn take_requests(&mut self) {
+        while self.waiting.len() < MOST_AT_ONCE
+            && let Ok(request) = self.requests.try_recv()
+        {
+            self.waiting.push(request);
+        }
+    }
+
     /// Answers everybody who waits that there is no session.
     fn refuse(&mut self, error: &Error) {
         while let Ok(request) = self.requests.try_recv() {
@@ -376,23 +378,4 @@ impl Listening {
         self.orphaned |= self.requests.is_closed() && self.requests.is_empty();
         self.orphaned && !self.hub.is_attached()
     }
-}
-
-/// An answer of the server, or the reason why there is none.
-async fn in_time<T>(asked: impl Future<Output = sqlx::Result<T>>) -> Result<T> {
-    match timeout(ANSWER, asked).await {
-        Ok(answer) => answer.map_err(|error| failed(LISTENING, error)),
-        Err(_) => Err(error::timed_out(LISTENING, ANSWER)),
-    }
-}
-
-fn listen_to(channels: &HashSet<String>) -> AssertSqlSafe<String> {
-    let listen = channels
-        .iter()
-        .map(|channel| format!("LISTEN {}; ", quoted(channel)));
-    AssertSqlSafe(listen.chain(["SELECT 1".to_owned()]).collect())
-}
-
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }

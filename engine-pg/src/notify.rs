@@ -9,18 +9,23 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use alkstore::engine::{At, Notify, Topic, TopicKind};
+use alkstore::engine::{At, Notify, Topic, TopicKind, Wakes};
 use alkstore::{Error, Result, WakeReceiver};
-use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row as _};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::Postgres;
 use crate::backend::{Arguments, Inner, Statement};
+use crate::error;
+use crate::outage::Outage;
 use crate::schema::{LONGEST_NAME, Schema};
 
 /// The first size of a payload in bytes that the server refuses.
 const LIMIT: usize = 8000;
+const NOTIFYING: &str = "notifying";
+
 /// How many topics are remembered after their debounce time.
 const MOST_REMEMBERED: usize = 1024;
 /// How long a `NOTIFY` that failed waits for its next attempt, at first and at most.
@@ -37,17 +42,44 @@ pub(crate) struct Statements {
 
 impl Statements {
     pub(crate) fn new(channel: &str) -> Self {
-        let wake = format!("SELECT pg_notify('{channel}', wake) FROM unnest($1::text[]) AS wake");
+        let send = format!(
+            "SELECT true, CASE WHEN {HAS_ROOM} THEN pg_notify($1, $2)::text IS NOT NULL ELSE false END"
+        );
+        let wake = format!("SELECT true, {}", wake_all(channel, "$1::text[]"));
         Self {
-            send: Statement::new("notifying", "SELECT pg_notify($1, $2)".into()),
+            send: Statement::new(NOTIFYING, send),
             wake: Statement::new("waking", wake),
         }
     }
 }
 
-/// SQL that notifies the internal channel of each element of an array of texts.
+/// SQL for whether the server's queue of notifies has room. A commit with a notify that finds none
+/// fails as a whole.
+const HAS_ROOM: &str = "pg_notification_queue_usage() < 0.9";
+
+/// SQL that notifies the internal channel of each element of an array of texts; false if there
+/// are some and the server has no room for them.
 pub(crate) fn wake_all(channel: &str, wakes: &str) -> String {
-    format!("(SELECT count(pg_notify('{channel}', wake)) FROM unnest({wakes}) AS wake)")
+    format!(
+        "(SELECT CASE WHEN cardinality(wakes) = 0 THEN true WHEN {HAS_ROOM} THEN
+             (SELECT count(pg_notify('{channel}', wake)) FROM unnest(wakes) AS wake) > 0
+         ELSE false END FROM (SELECT {wakes} AS wakes) AS given)"
+    )
+}
+
+/// The same of one text, of nothing if it is empty.
+pub(crate) fn wake_one(channel: &str, wake: &str) -> String {
+    format!(
+        "CASE WHEN {wake}::text = '' THEN true WHEN {HAS_ROOM} THEN
+             pg_notify('{channel}', {wake})::text IS NOT NULL
+         ELSE false END"
+    )
+}
+
+/// Whether there was room, as the second column of a statement's rows says.
+pub(crate) fn had_room(rows: &[PgRow]) -> bool {
+    let had = rows.first().map(|row| row.try_get(1));
+    !matches!(had, Some(Ok(false)))
 }
 
 /// The one channel for all topics of a schema that are not a channel of their own.
@@ -72,22 +104,27 @@ impl Notify for Postgres {
         let inner = self.inner();
         let auto = matches!(at, At::Auto);
         let topic = Topic::channel(channel);
-        match own_channel(&topic) {
+        let rows = match own_channel(&topic) {
             Some(own) => {
                 let payload = std::str::from_utf8(payload)
                     .map_err(|error| Error::database("a payload must be text", error))?;
                 let arguments = || Arguments::default().add(own).add(payload);
-                inner
-                    .run(at, &inner.statements.notify.send, arguments)
-                    .await?;
+                let send = &inner.statements.notify.send;
+                inner.run(at, send, arguments).await?
             }
             None => {
                 let wake = [for_anyone(topic)];
                 let arguments = || Arguments::default().add(&wake[..]);
-                inner
-                    .run(at, &inner.statements.notify.wake, arguments)
-                    .await?;
+                let wake = &inner.statements.notify.wake;
+                inner.run(at, wake, arguments).await?
             }
+        };
+        if !had_room(&rows) {
+            // The transaction is worth more than its notify.
+            if auto {
+                return Err(no_room());
+            }
+            wake_with_room(inner, [for_anyone(topic)]);
         }
         if auto && !inner.listener.is_enabled() {
             inner.hub.wake(topic);
@@ -157,12 +194,27 @@ pub(crate) struct Notifier {
     table: Mutex<Table>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
     last: HashMap<String, Instant>,
     owed: HashSet<String>,
     /// Whether a task is there to pay what is owed.
     paying: bool,
+    /// When a wake last found no room in the server.
+    without_room: Option<Instant>,
+    outage: Outage,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            last: HashMap::new(),
+            owed: HashSet::new(),
+            paying: false,
+            without_room: None,
+            outage: Outage::new(RETRY.0, RETRY.1),
+        }
+    }
 }
 
 impl Notifier {
@@ -224,6 +276,22 @@ impl Notifier {
                 Due::Nothing
             }
         }
+    }
+
+    /// A wake found no room in the server.
+    fn has_no_room(&self) {
+        let now = Instant::now();
+        let mut table = self.table();
+        table.without_room = Some(now);
+        if table.outage.is_to_be_told(now) {
+            drop(table);
+            tracing::warn!("wakes wait: {}", error::NOTIFY_QUEUE_FULL);
+        }
+    }
+
+    /// Whether a wake found no room in the server since then.
+    fn had_no_room_since(&self, began: Instant) -> bool {
+        self.table().without_room.is_some_and(|at| at >= began)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -288,8 +356,49 @@ impl<'a> Waking<'a> {
         waking
     }
 
+    /// Runs the statement that makes the change: the first of these that returns a row. Its
+    /// `arguments` are made with the wakes that ride along, and the second column of its rows says
+    /// whether there was room for them; those without go out once there is.
+    pub(crate) async fn run(
+        mut self,
+        mut at: At<'_, PgConnection>,
+        statements: &[&Statement],
+        arguments: impl Fn(&[String]) -> Arguments + Send + Sync,
+    ) -> Result<Vec<PgRow>> {
+        let along = std::mem::take(&mut self.along);
+        let (inner, auto) = (self.inner, matches!(at, At::Auto));
+        let mut rows = Ok(Vec::new());
+        for statement in statements {
+            rows = inner
+                .run(again(&mut at), statement, || arguments(&along))
+                .await;
+            match &rows {
+                // Somebody was quicker to use up the room.
+                Err(error) if auto && is_without_room(error) => {
+                    self.found_no_room(&along);
+                    rows = inner.run(At::Auto, statement, || arguments(&[])).await;
+                }
+                Ok(rows) if !had_room(rows) => self.found_no_room(&along),
+                _ => {}
+            }
+            if rows.as_ref().map_or(true, |rows| !rows.is_empty()) {
+                break;
+            }
+        }
+        self.ended(rows)
+    }
+
+    fn found_no_room(&mut self, along: &[String]) {
+        // In somebody's transaction there is nothing else that tells of them.
+        let only = if self.topics.is_empty() { along } else { &[] };
+        wake_with_room(self.inner, only.iter().cloned());
+        for (.., ride) in &mut self.topics {
+            *ride = Ride::Later;
+        }
+    }
+
     /// Tells who has to hear it how the operation ended.
-    pub(crate) fn ended<T>(mut self, result: Result<T>) -> Result<T> {
+    fn ended<T>(mut self, result: Result<T>) -> Result<T> {
         let topics = std::mem::take(&mut self.topics);
         let owed = |ride| match &result {
             Ok(_) => ride == Ride::Later,
@@ -321,6 +430,35 @@ impl Drop for Waking<'_> {
     }
 }
 
+/// The same place once more.
+fn again<'c>(at: &'c mut At<'_, PgConnection>) -> At<'c, PgConnection> {
+    match at {
+        At::Auto => At::Auto,
+        At::In(connection) => At::In(connection),
+    }
+}
+
+/// Whether the server had no room for a notify.
+fn is_without_room(error: &Error) -> bool {
+    let source = std::error::Error::source(error);
+    source
+        .and_then(<dyn std::error::Error>::downcast_ref::<sqlx::Error>)
+        .is_some_and(error::is_notify_queue_full)
+}
+
+/// Wakes that found no room in the server go out once it has some.
+pub(crate) fn wake_with_room(inner: &Arc<Inner>, wakes: impl IntoIterator<Item = String>) {
+    inner.notifier.has_no_room();
+    owe(inner, wakes);
+}
+
+/// Makes up for the wakes of a transaction that began then, if some found no room.
+pub(crate) fn wake_after_commit(inner: &Arc<Inner>, began: Instant, wakes: &Wakes) {
+    if inner.notifier.had_no_room_since(began) {
+        owe(inner, wakes.iter().map(for_anyone));
+    }
+}
+
 /// Wakes who waits for a topic that was changed by a commit without a `NOTIFY`.
 pub(crate) fn wake_later(inner: &Arc<Inner>, topic: Topic<'_>) {
     inner.hub.wake(topic);
@@ -342,13 +480,12 @@ fn owe(inner: &Arc<Inner>, wakes: impl IntoIterator<Item = String>) {
 
 /// Sends what is owed when it is due, until nothing is.
 async fn pay(inner: Arc<Inner>) {
-    let mut pause = RETRY.0;
     loop {
         match inner.notifier.due() {
             Due::Nothing => return,
             Due::At(next) => sleep_until(next.into()).await,
             Due::Now(wakes) => match send(&inner, &wakes).await {
-                Ok(()) => pause = RETRY.0,
+                Ok(()) => inner.notifier.table().outage.is_over(Instant::now()),
                 Err(error) => {
                     inner.notifier.table().owed.extend(wakes);
                     // Closed, or dropped by all but this task: there is no more to come.
@@ -356,9 +493,14 @@ async fn pay(inner: Arc<Inner>) {
                         inner.notifier.table().paying = false;
                         return;
                     }
-                    tracing::warn!(%error, "wakes wait for the server");
+                    let (pause, told) = {
+                        let outage = &mut inner.notifier.table().outage;
+                        (outage.pause(), outage.is_to_be_told(Instant::now()))
+                    };
+                    if told {
+                        tracing::warn!(%error, "wakes wait for the server");
+                    }
                     sleep(pause).await;
-                    pause = (pause * 2).min(RETRY.1);
                 }
             },
         }
@@ -367,10 +509,18 @@ async fn pay(inner: Arc<Inner>) {
 
 async fn send(inner: &Inner, wakes: &[String]) -> Result<()> {
     let arguments = || Arguments::default().add(wakes);
-    inner
+    let rows = inner
         .run(At::Auto, &inner.statements.notify.wake, arguments)
-        .await
-        .map(drop)
+        .await?;
+    if had_room(&rows) {
+        Ok(())
+    } else {
+        Err(no_room())
+    }
+}
+
+fn no_room() -> Error {
+    Error::transient("notifying failed", error::NOTIFY_QUEUE_FULL)
 }
 
 impl Postgres {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use alkstore::{Error, Result};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{PgConnection, PgPool, Row as _};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -15,12 +16,19 @@ use crate::Postgres;
 use crate::backend::{Inner, Settings};
 use crate::error::{self, failed};
 use crate::listener::{Config, Listener};
+use crate::login::{Hook, HookError, Login};
 use crate::notify::internal_channel;
 use crate::pool::{Pool, Source, connect};
 use crate::schema::Schema;
 use crate::tx::BEGIN;
 
 const OPENING: &str = "opening the database";
+
+/// No limit, in effect: what is added to the clock must not overflow it.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// More often than this looking again is all that a process does.
+const SHORTEST_REREAD: Duration = Duration::from_millis(5);
+const SHORTEST_PROBE: Duration = Duration::from_millis(50);
 
 /// How the engine's own statements are planned: by the indexes that are there for them, once.
 /// Left to itself the server plans for the size that a table had when a statement was new, and
@@ -66,6 +74,7 @@ pub struct PostgresOptions {
     listener_url: Option<String>,
     listen: bool,
     statement_cache: bool,
+    hook: Option<Hook>,
     clock_offset: Arc<AtomicI64>,
 }
 
@@ -82,6 +91,7 @@ impl Default for PostgresOptions {
             listener_url: None,
             listen: true,
             statement_cache: true,
+            hook: None,
             clock_offset: Arc::default(),
         }
     }
@@ -102,37 +112,43 @@ impl PostgresOptions {
 
     /// The most connections that operations and transactions use together, by default 10; one
     /// at least. The listening session comes on top. No meaning over an application's pool.
+    ///
+    /// Of this and of every duration here the greatest value means no limit, in effect.
     pub fn pool(mut self, max_connections: u32) -> Self {
         self.pool = max_connections.max(1);
         self
     }
 
     /// How long an operation waits for a connection to be free, to be made, or to listen, by
-    /// default 10 seconds. Then it ends in a transient error.
+    /// default 10 seconds; zero is refused. Then it ends in a transient error.
+    ///
+    /// A far server has as long to let the listening session in, and then for each of its
+    /// answers several times what that took, 1.5 seconds at least.
     pub fn acquire_timeout(mut self, most: Duration) -> Self {
-        self.acquire_timeout = most;
+        self.acquire_timeout = most.min(LONGEST);
         self
     }
 
-    /// How long an operation that commits at once waits for the server, by default 30 seconds;
-    /// and so do the begin and the end of a transaction, each. Then it ends in a transient
+    /// How long an operation that commits at once waits for the server, by default 30 seconds,
+    /// zero is refused; and so do the begin and the end of a transaction, each. Then it ends in a transient
     /// error, and what it asked for may still be done.
     pub fn operation_timeout(mut self, most: Duration) -> Self {
-        self.operation_timeout = most;
+        self.operation_timeout = most.min(LONGEST);
         self
     }
 
     /// How long a lost wake delays what waits on it at most, by default 5 seconds. Without
-    /// LISTEN it is how often receivers look by themselves.
+    /// LISTEN it is how often receivers look by themselves. 5 milliseconds at least.
     pub fn reread_interval(mut self, interval: Duration) -> Self {
-        self.reread_interval = interval;
+        self.reread_interval = interval.clamp(SHORTEST_REREAD, LONGEST);
         self
     }
 
     /// How often the listening session proves that it is alive, by default every 5 seconds. A
-    /// connection that is silently gone is noticed within that time and two seconds more.
+    /// connection that is silently gone is noticed within that time and two seconds more, or, of
+    /// a far server, as many as its answers may take. 50 milliseconds at least.
     pub fn probe_interval(mut self, interval: Duration) -> Self {
-        self.probe_interval = interval;
+        self.probe_interval = interval.clamp(SHORTEST_PROBE, LONGEST);
         self
     }
 
@@ -140,7 +156,7 @@ impl PostgresOptions {
     /// process sends outside of transactions, by default 5 milliseconds. Receivers of this
     /// process are woken at once all the same.
     pub fn wake_debounce(mut self, time: Duration) -> Self {
-        self.wake_debounce = time;
+        self.wake_debounce = time.min(LONGEST);
         self
     }
 
@@ -148,6 +164,37 @@ impl PostgresOptions {
     /// does not pass LISTEN on.
     pub fn listener_url(mut self, url: &str) -> Self {
         self.listener_url = Some(url.to_owned());
+        self
+    }
+
+    /// Asks for fresh connect options before each connection, the listening session's included:
+    /// for passwords that change or expire while the process runs. `refresh` takes the options
+    /// of the URL and returns them changed; what they carry besides must stay. It has
+    /// [`PostgresOptions::acquire_timeout`]; if it fails so does the operation, with a transient
+    /// error, and the listening session is tried again later.
+    ///
+    /// No meaning over an application's pool: there the listening session is made with the
+    /// pool's options of that moment, see [`sqlx::Pool::set_connect_options`].
+    ///
+    /// ```no_run
+    /// use alkstore_postgres::PostgresOptions;
+    ///
+    /// # async fn todays_password() -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// # async fn example() -> alkstore::Result<()> {
+    /// let engine = PostgresOptions::new()
+    ///     .connect_options(|options| async move {
+    ///         Ok(options.password(&todays_password().await?))
+    ///     })
+    ///     .open("postgres://app@db.example.com/app")
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn connect_options<F, R>(mut self, refresh: F) -> Self
+    where
+        F: Fn(PgConnectOptions) -> R + Send + Sync + 'static,
+        R: Future<Output = std::result::Result<PgConnectOptions, HookError>> + Send + 'static,
+    {
+        self.hook = Some(Hook::new(refresh));
         self
     }
 
@@ -179,10 +226,12 @@ impl PostgresOptions {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] for a URL or a schema name that is none;
-    /// [`Error::Database`] if the server cannot be reached, lets nobody in, is older than
-    /// version 12 or read-only while the schema is not up to date, if the role lacks rights, or
-    /// if the schema is newer than this library. Nothing was changed then.
+    /// [`Error::InvalidArgument`] for a URL or a schema name that is none, or a timeout of zero;
+    /// [`Error::Database`] outside of a Tokio runtime, if the server cannot be reached, lets
+    /// nobody in, is older than version 14 or read-only while the schema is not up to date, if
+    /// the database has another encoding than UTF8 or SQL_ASCII, if the role lacks rights, or if
+    /// the schema is newer than this library or has relations of the same names that it did not
+    /// make. Nothing was changed then.
     ///
     /// # Cancel safety
     ///
@@ -198,19 +247,21 @@ impl PostgresOptions {
     /// # Ok(()) }
     /// ```
     pub async fn open(self, url: &str) -> Result<Postgres> {
-        let schema = Schema::new(&self.schema)?;
+        let schema = self.check()?;
         let mut options = parse(url)?;
         if !self.statement_cache {
             options = options.statement_cache_capacity(0);
         }
         let migrating = async {
-            let mut connection = connect(&options, self.acquire_timeout).await?;
+            let login = Login::Url(Box::new(options.clone()), self.hook.clone());
+            let fresh = login.options(self.acquire_timeout).await?;
+            let mut connection = connect(&fresh, self.acquire_timeout).await?;
             schema.migrate(&mut connection).await?;
             let begin = begin_with_defaults(&mut connection).await;
             begin.map_err(|error| failed(OPENING, error))
         };
         let begin_with_defaults = self.in_time(migrating).await?;
-        let listener = self.listener_options(parse(url)?)?;
+        let listener = self.listener_login(Login::Url(Box::new(parse(url)?), self.hook.clone()))?;
         let plain = self.statement_cache;
         let begin = if plain {
             begin_with_defaults
@@ -221,13 +272,13 @@ impl PostgresOptions {
             let isolation = [("default_transaction_isolation", "read committed")];
             options = options.options(PLANNER).options(isolation);
         }
-        let (own, most) = (Source::Own(Box::new(options)), self.pool as usize);
-        let pool = Pool::new(own, most, self.acquire_timeout);
+        let own = Source::Own(Login::Url(Box::new(options), self.hook.clone()));
+        let pool = Pool::new(own, self.pool as usize, self.acquire_timeout);
         Ok(self.engine(&schema, pool, listener, plain, begin))
     }
 
     /// Works on the connections of a pool that the application has; the listening session is
-    /// made beside it, from the same options. The application may close the pool once the
+    /// made beside it, from the options that the pool has then. The application may close the pool once the
     /// engine is closed.
     ///
     /// The driver's pool asks the server about each connection at its return, so operations
@@ -255,7 +306,7 @@ impl PostgresOptions {
     /// # Ok(()) }
     /// ```
     pub async fn over_pool(self, pool: PgPool) -> Result<Postgres> {
-        let schema = Schema::new(&self.schema)?;
+        let schema = self.check()?;
         let opening = |error| failed(OPENING, error);
         let migrating = async {
             let mut connection = pool.acquire().await.map_err(opening)?;
@@ -265,7 +316,7 @@ impl PostgresOptions {
             default_isolation(&mut connection).await.map_err(opening)
         };
         let isolation = self.in_time(migrating).await?;
-        let listener = self.listener_options(PgConnectOptions::clone(&pool.connect_options()))?;
+        let listener = self.listener_login(Login::OfPool(pool.clone()))?;
         let plain = self.statement_cache && isolation == "read committed";
         let pool = Pool::new(
             Source::Shared(pool),
@@ -279,7 +330,7 @@ impl PostgresOptions {
         self,
         schema: &Schema,
         pool: Arc<Pool>,
-        listener: Option<PgConnectOptions>,
+        listener: Option<Login>,
         plain_auto_commit: bool,
         begin: Arc<str>,
     ) -> Postgres {
@@ -294,7 +345,7 @@ impl PostgresOptions {
         };
         let sender = fastrand::u32(1..);
         let listener = Listener::new(Config {
-            options: listener,
+            login: listener,
             probe_interval: self.probe_interval,
             reread_interval: self.reread_interval,
             patience: self.acquire_timeout,
@@ -310,15 +361,37 @@ impl PostgresOptions {
         )))
     }
 
+    /// The schema, if all that was asked for is possible.
+    fn check(&self) -> Result<Schema> {
+        let timeouts = [
+            ("acquire_timeout", self.acquire_timeout),
+            ("operation_timeout", self.operation_timeout),
+        ];
+        for (argument, timeout) in timeouts {
+            if timeout.is_zero() {
+                return Err(Error::InvalidArgument {
+                    argument,
+                    value: format!("{timeout:?}"),
+                    reason: "no operation would have the time to succeed".into(),
+                });
+            }
+        }
+        if let Err(missing) = Handle::try_current() {
+            return Err(Error::database(OPENING, missing));
+        }
+        Schema::new(&self.schema)
+    }
+
     /// Where the listening session goes, if there is to be one.
-    fn listener_options(&self, same: PgConnectOptions) -> Result<Option<PgConnectOptions>> {
+    fn listener_login(&self, same: Login) -> Result<Option<Login>> {
         if !self.listen {
             return Ok(None);
         }
-        self.listener_url
-            .as_deref()
-            .map_or(Ok(same), parse)
-            .map(Some)
+        let Some(url) = &self.listener_url else {
+            return Ok(Some(same));
+        };
+        let options = Box::new(parse(url)?);
+        Ok(Some(Login::Url(options, self.hook.clone())))
     }
 
     async fn in_time<T>(&self, opening: impl Future<Output = Result<T>>) -> Result<T> {

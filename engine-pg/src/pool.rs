@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::error::{self, failed};
+use crate::login::Login;
 
 /// A connection that idled for longer is asked whether it is there, before it is used.
 const FRESH: Duration = Duration::from_secs(1);
@@ -39,7 +40,7 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 pub(crate) enum Source {
     /// Made here.
-    Own(Box<PgConnectOptions>),
+    Own(Login),
     /// The application's pool.
     Shared(PgPool),
 }
@@ -68,7 +69,7 @@ impl Pool {
     /// A connection for one operation. A dropped call takes none.
     pub(crate) async fn acquire(self: &Arc<Self>) -> Result<Lease> {
         match &self.source {
-            Source::Own(options) => self.acquire_own(options).await,
+            Source::Own(login) => self.acquire_own(login).await,
             Source::Shared(pool) => {
                 let connection = Box::pin(timeout(self.acquire_timeout, pool.acquire())).await;
                 let connection = connection
@@ -79,7 +80,7 @@ impl Pool {
         }
     }
 
-    async fn acquire_own(self: &Arc<Self>, options: &PgConnectOptions) -> Result<Lease> {
+    async fn acquire_own(self: &Arc<Self>, login: &Login) -> Result<Lease> {
         let most = self.acquire_timeout;
         let permit = timeout(most, Arc::clone(&self.permits).acquire_owned()).await;
         let permit = permit
@@ -93,7 +94,8 @@ impl Pool {
         }
         // What is rare is boxed: or else each call, and each task that waits for one, has room
         // for all that connecting may take.
-        let connection = Box::pin(connect(options, most)).await?;
+        let connecting = async { connect(&login.options(most).await?, most).await };
+        let connection = Box::pin(connecting).await?;
         Ok(Lease::new(self, Connection::Own(connection), Some(permit)))
     }
 

@@ -138,7 +138,7 @@ impl Schedules for Postgres {
         let inner = self.inner();
         let waking = Waking::new(inner, &At::Auto, [Topic::SCHEDULES]);
         let stamps = schedule.stamps;
-        let arguments = || {
+        let arguments = |along: &[String]| {
             inner
                 .arguments()
                 .add(schedule.name)
@@ -151,13 +151,11 @@ impl Schedules for Postgres {
                 .add(stamps.visibility_timeout_s)
                 .add(stamps.max_attempts)
                 .add(stamps.backoff_base_s)
-                .add(&waking.along[..])
+                .add(along)
                 .add(stamps.dead_letter_retention_s)
         };
-        let rows = inner
-            .run(At::Auto, &inner.statements.schedule.upsert, arguments)
-            .await;
-        let rows = waking.ended(rows)?;
+        let upsert = &inner.statements.schedule.upsert;
+        let rows = waking.run(At::Auto, &[upsert], arguments).await?;
         rows.first().map_or(Ok(0), |row| get(row, 0))
     }
 

@@ -1,22 +1,13 @@
-//! The schema: its name, its versions, and the statements that work on it.
+//! The schema: its name, and the statements that work on it.
+
+mod migrate;
 
 use alkstore::{Error, Result};
-use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Row as _};
 
-use crate::error::{self, failed};
-use crate::tx::BEGIN;
 use crate::{lock, notify, queue, scheduler, stream};
-
-/// The steps from one version to the next, from an empty database on.
-const MIGRATIONS: [&str; 1] = [include_str!("schema/v1.sql")];
-
-/// The oldest server whose SQL has what the statements use (materialized subqueries).
-const OLDEST_SERVER: u32 = 120_000;
 
 /// The longest name that a server keeps whole, in bytes.
 pub(crate) const LONGEST_NAME: usize = 63;
-
-const OPENING: &str = "bringing the schema up to date";
 
 /// Every statement of the engine, by mechanism.
 #[derive(Debug)]
@@ -77,132 +68,16 @@ impl Schema {
             schedule: scheduler::Statements::new(schema, channel),
         }
     }
-
-    /// Brings the schema up to date, whoever else does so at the same time.
-    pub(crate) async fn migrate(&self, connection: &mut PgConnection) -> Result<()> {
-        check_server(connection)?;
-        match self.version(connection).await? {
-            version if version == newest() => Ok(()),
-            version if version > newest() => Err(too_new(version)),
-            _ => self.migrate_in_line(connection).await,
-        }
-    }
-
-    /// Migrates when nobody else does. If it fails the connection has to be closed.
-    async fn migrate_in_line(&self, connection: &mut PgConnection) -> Result<()> {
-        let opening = |error| failed(OPENING, error);
-        connection.execute(BEGIN).await.map_err(opening)?;
-        // Held to the end of the transaction, so that a pooler does not have to know of it.
-        let line = i64::from_ne_bytes(self.number().to_ne_bytes());
-        let in_line = sqlx::query("SELECT pg_advisory_xact_lock($1)")
-            .persistent(false)
-            .bind(line);
-        in_line.execute(&mut *connection).await.map_err(opening)?;
-        let version = self.version(connection).await?;
-        if version > newest() {
-            return Err(too_new(version));
-        }
-        if version < newest() {
-            self.apply(connection, version).await.map_err(opening)?;
-        }
-        connection.execute("COMMIT").await.map_err(opening)?;
-        Ok(())
-    }
-
-    async fn apply(&self, connection: &mut PgConnection, version: i64) -> sqlx::Result<()> {
-        let schema = self.quoted();
-        // To create a schema that exists takes a right that a plain role has not.
-        let exists = sqlx::query("SELECT FROM pg_namespace WHERE nspname = $1")
-            .persistent(false)
-            .bind(&self.name)
-            .fetch_optional(&mut *connection)
-            .await?;
-        if exists.is_none() {
-            connection
-                .execute(AssertSqlSafe(format!("CREATE SCHEMA {schema}")))
-                .await?;
-        }
-        let done = usize::try_from(version).unwrap_or(0);
-        for step in MIGRATIONS.iter().skip(done) {
-            let text = step.replace("{schema}", &schema);
-            sqlx::raw_sql(AssertSqlSafe(text))
-                .execute(&mut *connection)
-                .await?;
-        }
-        let text = format!(
-            "CREATE TABLE IF NOT EXISTS {schema}.schema_version (version bigint NOT NULL);
-             DELETE FROM {schema}.schema_version;
-             INSERT INTO {schema}.schema_version VALUES ({});",
-            newest()
-        );
-        sqlx::raw_sql(AssertSqlSafe(text))
-            .execute(&mut *connection)
-            .await?;
-        Ok(())
-    }
-
-    /// The version that the database has, 0 if it has none.
-    async fn version(&self, connection: &mut PgConnection) -> Result<i64> {
-        // Asked of the catalog's tables: its functions may know less than has been committed.
-        let exists = sqlx::query(
-            "SELECT FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-             WHERE nspname = $1 AND relname = 'schema_version'",
-        );
-        let exists = exists
-            .persistent(false)
-            .bind(&self.name)
-            .fetch_optional(&mut *connection);
-        if exists
-            .await
-            .map_err(|error| failed(OPENING, error))?
-            .is_none()
-        {
-            return Ok(0);
-        }
-        let table = format!("{}.schema_version", self.quoted());
-        let text = AssertSqlSafe(format!("SELECT version FROM {table}"));
-        let row = sqlx::query(text)
-            .persistent(false)
-            .fetch_optional(&mut *connection)
-            .await;
-        match row {
-            Ok(row) => {
-                let version = row.map_or(Ok(0), |row| row.try_get(0));
-                version.map_err(|error| failed(OPENING, error))
-            }
-            Err(error) if error::is_missing(&error) => Ok(0),
-            Err(error) => Err(failed(OPENING, error)),
-        }
-    }
 }
 
-fn newest() -> i64 {
-    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
-}
-
-fn check_server(connection: &PgConnection) -> Result<()> {
-    match connection.server_version_num() {
-        Some(version) if version < OLDEST_SERVER => Err(Error::database(
-            "the server is too old",
-            format!("version {} is the oldest supported", OLDEST_SERVER / 10_000),
-        )),
-        _ => Ok(()),
-    }
-}
-
-fn too_new(version: i64) -> Error {
-    Error::database(
-        "the schema is newer than this library",
-        format!(
-            "it has version {version} and the newest known one is {}",
-            newest()
-        ),
-    )
-}
-
-/// A text as it stands in SQL.
+/// A text as it stands in SQL, whatever the session's `standard_conforming_strings`.
 pub(crate) fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
+    let text = text.replace('\'', "''");
+    if text.contains('\\') {
+        format!("E'{}'", text.replace('\\', "\\\\"))
+    } else {
+        format!("'{text}'")
+    }
 }
 
 /// SQL for the server's time in unix seconds when the statement began, moved by the argument `$1`.
@@ -253,6 +128,7 @@ mod tests {
     #[test]
     fn texts_are_quoted() {
         assert_eq!(literal("it's"), "'it''s'");
+        assert_eq!(literal(r"a\'b"), r"E'a\\''b'");
     }
 
     #[test]

@@ -8,9 +8,9 @@ use sqlx::postgres::PgRow;
 use crate::Postgres;
 use crate::backend::{Arguments, Statement};
 
-use crate::notify::{Waking, wake_all};
+use crate::notify::{Waking, wake_all, wake_one};
 use crate::queue::{count, get};
-use crate::schema::CLOCK;
+use crate::schema::{CLOCK, literal};
 
 const DOING: &str = "publishing";
 
@@ -18,6 +18,7 @@ const DOING: &str = "publishing";
 #[derive(Debug)]
 pub(crate) struct Statements {
     append_to_one: Statement,
+    append_to_new: Statement,
     append: Statement,
     read: Statement,
     read_saved: Statement,
@@ -76,6 +77,7 @@ impl Statements {
         let reading = "reading a stream";
         Self {
             append_to_one: append_to_one(schema, channel),
+            append_to_new: append_to_new(schema, channel),
             append: append(schema, channel),
             read: Statement::reading(reading, format!("{events} AND \"offset\" > $2 {order}")),
             read_saved: Statement::reading(
@@ -99,14 +101,30 @@ impl Statements {
 }
 
 /// Appends to the stream `$2` events with the keys `$3` and payloads `$4`, and returns the offset
-/// of the last. See [`append`].
+/// of the last; nothing if the stream is new, which takes [`append_to_new`]. See [`append`].
 fn append_to_one(schema: &str, channel: &str) -> Statement {
+    let head = format!(
+        "UPDATE {schema}.streams SET head = head + cardinality($4) WHERE name = $2
+         RETURNING id, head"
+    );
+    append_at(schema, channel, &head)
+}
+
+/// The same to a stream that nobody has published to, or hardly has: an insert draws an id, even
+/// where it then finds the stream.
+fn append_to_new(schema: &str, channel: &str) -> Statement {
+    let head = format!(
+        "INSERT INTO {schema}.streams AS known (name, head) VALUES ($2, cardinality($4))
+         ON CONFLICT (name) DO UPDATE SET head = known.head + excluded.head
+         RETURNING id, head"
+    );
+    append_at(schema, channel, &head)
+}
+
+fn append_at(schema: &str, channel: &str, head: &str) -> Statement {
+    let wake = wake_one(channel, "$5");
     let text = format!(
-        "WITH locked AS (
-             INSERT INTO {schema}.streams AS known (name, head) VALUES ($2, cardinality($4))
-             ON CONFLICT (name) DO UPDATE SET head = known.head + excluded.head
-             RETURNING id, head
-         ),
+        "WITH locked AS ({head}),
          -- Read when the stream is locked, so that time runs in the order of offsets.
          clock AS MATERIALIZED (SELECT {CLOCK} AS now FROM locked),
          appended AS (
@@ -117,11 +135,21 @@ fn append_to_one(schema: &str, channel: &str) -> Statement {
                  SELECT unnest($3::text[]) AS key, unnest($4::bytea[]) AS payload,
                      generate_series(cardinality($4) - 1, 0, -1) AS remaining
              ) AS given
+             WHERE EXISTS (SELECT FROM locked)
          )
-         SELECT head, CASE WHEN $5::text <> '' THEN pg_notify('{channel}', $5)::text END
-         FROM locked"
+         SELECT head, {wake} FROM locked"
     );
     Statement::new(DOING, text)
+}
+
+/// SQL for the id of a stream, a new one if there is no stream of the name. Streams are never
+/// deleted: where there is one it is the name that conflicts, and for ever.
+fn id_of(schema: &str, name: &str) -> String {
+    let sequence = literal(&format!("{schema}.streams_id_seq"));
+    format!(
+        "coalesce((SELECT id FROM {schema}.streams WHERE streams.name = {name}),
+             nextval({sequence}))"
+    )
 }
 
 /// Appends to the streams `$2` events with the keys `$3` and payloads `$4`.
@@ -130,7 +158,7 @@ fn append_to_one(schema: &str, channel: &str) -> Statement {
 /// offsets are dense and in the order of commits, and nobody reads past one that is still to
 /// come. Several streams are locked in the order of their names.
 fn append(schema: &str, channel: &str) -> Statement {
-    let wake = wake_all(channel, "$5::text[]");
+    let (id, wake) = (id_of(schema, "stream"), wake_all(channel, "$5::text[]"));
     let text = format!(
         "WITH given AS MATERIALIZED (
              SELECT *, row_number() OVER (PARTITION BY stream ORDER BY ordinal) AS nth,
@@ -139,8 +167,12 @@ fn append(schema: &str, channel: &str) -> Statement {
                  WITH ORDINALITY AS given (stream, key, payload, ordinal)
          ),
          heads AS (
-             INSERT INTO {schema}.streams AS known (name, head)
-             SELECT stream, count(*) FROM given GROUP BY stream ORDER BY stream COLLATE \"C\"
+             INSERT INTO {schema}.streams AS known (id, name, head) OVERRIDING SYSTEM VALUE
+             SELECT {id}, stream, size
+             FROM (
+                 SELECT stream, count(*) AS size FROM given
+                 GROUP BY stream ORDER BY stream COLLATE \"C\"
+             ) AS sizes
              ON CONFLICT (name) DO UPDATE SET head = known.head + excluded.head
              RETURNING id, name, head
          ),
@@ -278,25 +310,24 @@ impl Postgres {
         let keys: Vec<_> = events.iter().map(|event| event.key).collect();
         let payloads: Vec<_> = events.iter().map(|event| event.payload).collect();
         if one {
-            let wake = waking.along.first().map_or("", String::as_str);
-            let arguments = || {
+            let arguments = |along: &[String]| {
+                let wake = along.first().map_or("", String::as_str);
                 let arguments = inner.arguments().add(*stream);
                 arguments.add(&keys[..]).add(&payloads[..]).add(wake)
             };
-            let rows = inner.run(at, &statements.append_to_one, arguments).await;
-            let rows = waking.ended(rows)?;
+            let one_or_new = [&statements.append_to_one, &statements.append_to_new];
+            let rows = waking.run(at, &one_or_new, arguments).await?;
             let head: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
             let before = head - i64::try_from(events.len()).unwrap_or(i64::MAX);
             return Ok((before + 1..=head).collect());
         }
-        let arguments = || {
+        let arguments = |along: &[String]| {
             let streams: Vec<_> = events.iter().map(|event| event.stream).collect();
             let arguments = inner.arguments().add(streams);
             let arguments = arguments.add(&keys[..]).add(&payloads[..]);
-            arguments.add(&waking.along[..])
+            arguments.add(along)
         };
-        let rows = inner.run(at, &statements.append, arguments).await;
-        let rows = waking.ended(rows)?;
+        let rows = waking.run(at, &[&statements.append], arguments).await?;
         rows.iter().map(|row| get(row, 0)).collect()
     }
 }

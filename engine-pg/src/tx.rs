@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::backend::Inner;
 use crate::error::{self, failed, is_lost};
+use crate::notify;
 use crate::pool::Lease;
 
 /// What the engine relies on: a statement sees what was committed before it, and a row that it
@@ -33,6 +34,7 @@ const ROLLING_BACK: &str = "rolling back a transaction";
 /// and then its connection goes back to the pool.
 pub struct PostgresTx {
     open: Option<Open>,
+    began: std::time::Instant,
     inner: Arc<Inner>,
 }
 
@@ -44,6 +46,7 @@ impl fmt::Debug for PostgresTx {
 
 impl PostgresTx {
     pub(crate) async fn begin(inner: &Arc<Inner>) -> Result<Self> {
+        let began = std::time::Instant::now();
         let deadline = Instant::now() + inner.settings.operation_timeout;
         loop {
             let lease = inner.pool.acquire().await?;
@@ -53,6 +56,7 @@ impl PostgresTx {
                 Ok(open) => {
                     return Ok(Self {
                         open: Some(open),
+                        began,
                         inner: Arc::clone(inner),
                     });
                 }
@@ -83,10 +87,13 @@ impl Transaction for PostgresTx {
         let Some(open) = self.open.take() else {
             return Ok(());
         };
-        let inner = Arc::clone(&self.inner);
+        let (inner, began) = (Arc::clone(&self.inner), self.began);
         finish(COMMITTING, async move {
             let most = inner.settings.operation_timeout;
             let done = open.commit(most).await;
+            if done.is_ok() {
+                notify::wake_after_commit(&inner, began, &wakes);
+            }
             // The server tells the listener of the commit; without one, this does.
             if done.is_ok() && !inner.listener.is_enabled() {
                 wakes.iter().for_each(|topic| inner.hub.wake(topic));

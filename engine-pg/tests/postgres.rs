@@ -25,6 +25,10 @@ mod opening;
 mod pooler;
 #[path = "postgres/process.rs"]
 mod process;
+#[path = "postgres/schema.rs"]
+mod schema;
+#[path = "postgres/server.rs"]
+mod server;
 #[path = "postgres/stream.rs"]
 mod stream;
 #[path = "postgres/support.rs"]

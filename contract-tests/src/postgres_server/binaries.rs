@@ -3,42 +3,46 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// The variable that names the folder of the binaries to use, whatever else is there.
+const CHOSEN: &str = "ALKSTORE_TEST_POSTGRES_BIN";
+
 /// The folder that has them.
 #[derive(Debug, Clone)]
 pub(super) struct Binaries(PathBuf);
 
 impl Binaries {
-    pub(super) fn find() -> Self {
-        let mut folders: Vec<PathBuf> = Vec::new();
-        if let Some(path) = std::env::var_os("PATH") {
-            folders.extend(std::env::split_paths(&path));
-        }
-        // Debian keeps the servers of all versions out of the path: the newest one will do.
-        let mut versions: Vec<_> = std::fs::read_dir("/usr/lib/postgresql")
-            .map(|versions| {
-                versions
-                    .flatten()
-                    .map(|version| version.path().join("bin"))
-                    .collect()
-            })
-            .unwrap_or_default();
-        versions.sort_by_key(|folder| std::cmp::Reverse(version_of(folder)));
-        folders.extend(versions);
-        if let Ok(said) = Command::new("pg_config").arg("--bindir").output() {
-            folders.push(PathBuf::from(String::from_utf8_lossy(&said.stdout).trim()));
-        }
+    /// The binaries, or what to do about there being none.
+    pub(super) fn find() -> Result<Self, String> {
         let complete = |folder: &PathBuf| {
-            ["initdb", "postgres", "psql"]
+            ["initdb", "postgres"]
                 .iter()
                 .all(|name| folder.join(name).is_file())
         };
-        match folders.into_iter().find(complete) {
-            Some(folder) => Self(folder),
-            None => panic!(
-                "these tests need a Postgres server: `apt-get install -y postgresql`, or put its \
-                 initdb, postgres and psql into PATH"
-            ),
+        if let Some(chosen) = std::env::var_os(CHOSEN) {
+            let chosen = PathBuf::from(chosen);
+            return if complete(&chosen) {
+                Ok(Self(chosen))
+            } else {
+                let shown = chosen.display();
+                Err(format!("{CHOSEN}: no initdb and postgres in {shown}"))
+            };
         }
+        candidates().into_iter().find(complete).map(Self).ok_or_else(|| {
+            "there are no binaries of a Postgres server: `apt-get install -y postgresql`, or put \
+             its initdb and postgres into PATH"
+                .to_owned()
+        })
+    }
+
+    /// The major version, 0 if they do not say.
+    pub(super) fn version(&self) -> u32 {
+        let said = self.command("postgres").arg("--version").output();
+        let said = said.map(|said| said.stdout).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
+        let number = said
+            .split(|c: char| !c.is_ascii_digit())
+            .find(|part| !part.is_empty());
+        number.and_then(|number| number.parse().ok()).unwrap_or(0)
     }
 
     /// A program with a bare environment: settings of the user's own must not matter.
@@ -50,33 +54,29 @@ impl Binaries {
         }
         command
     }
+}
 
-    /// What a text of SQL prints, or what went wrong with it.
-    pub(super) fn psql(&self, url: &str, text: &str) -> Result<String, String> {
-        let mut psql = self.command("psql");
-        psql.args([
-            "-X",
-            "-q",
-            "-A",
-            "-t",
-            "-v",
-            "ON_ERROR_STOP=1",
-            "-d",
-            url,
-            "-c",
-            text,
-        ]);
-        match psql.output() {
-            Ok(said) if said.status.success() => {
-                Ok(String::from_utf8_lossy(&said.stdout).trim_end().to_owned())
-            }
-            Ok(said) => Err(format!(
-                "{text}: {}",
-                String::from_utf8_lossy(&said.stderr).trim()
-            )),
-            Err(error) => Err(format!("psql: {error}")),
-        }
+/// The folders that may have the binaries, the best first.
+fn candidates() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    if let Some(path) = std::env::var_os("PATH") {
+        folders.extend(std::env::split_paths(&path));
     }
+    // Debian keeps the servers of all versions out of the path: the newest one will do.
+    let mut versions: Vec<_> = std::fs::read_dir("/usr/lib/postgresql")
+        .map(|versions| {
+            versions
+                .flatten()
+                .map(|version| version.path().join("bin"))
+                .collect()
+        })
+        .unwrap_or_default();
+    versions.sort_by_key(|folder| std::cmp::Reverse(version_of(folder)));
+    folders.extend(versions);
+    if let Ok(said) = Command::new("pg_config").arg("--bindir").output() {
+        folders.push(PathBuf::from(String::from_utf8_lossy(&said.stdout).trim()));
+    }
+    folders
 }
 
 /// The version in a folder like `/usr/lib/postgresql/15/bin`.

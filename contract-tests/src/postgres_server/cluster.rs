@@ -21,11 +21,13 @@ const MOST_PORTS: usize = 20;
 
 /// Who may log in how. Over TCP roles other than the owner need a password.
 const LOGINS: &str = "local all all trust\n\
+     local replication postgres trust\n\
      host all postgres 127.0.0.1/32 trust\n\
      host all all 127.0.0.1/32 scram-sha-256\n";
 
 #[derive(Debug)]
 pub(super) struct Cluster {
+    binaries: Binaries,
     folder: PathBuf,
     sockets: String,
     port: u16,
@@ -43,7 +45,13 @@ struct User {
 }
 
 impl Cluster {
-    pub(super) fn start(binaries: &Binaries, options: &ServerOptions) -> Self {
+    pub(super) fn start(binaries: Binaries, options: &ServerOptions) -> Self {
+        let cluster = Self::in_temporary_folder(binaries);
+        cluster.initialize(options);
+        cluster.started()
+    }
+
+    fn in_temporary_folder(binaries: Binaries) -> Self {
         let folder = temporary_folder();
         let sockets = folder
             .to_str()
@@ -52,23 +60,48 @@ impl Cluster {
         // Watched before anything is in it: what comes later cannot be left behind.
         let watch = Some(Watch::over(&folder));
         let user = unprivileged(&folder);
-        let server = Mutex::new(None);
-        let mut cluster = Self {
+        Self {
+            binaries,
             folder,
             sockets,
             port: 0,
             user,
-            server,
+            server: Mutex::new(None),
             watch,
-        };
-        cluster.initialize(binaries, options);
+        }
+    }
+
+    /// The same with its server running, on a port that was free.
+    pub(super) fn started(mut self) -> Self {
         for _ in 0..MOST_PORTS {
-            cluster.port = free_port();
-            if cluster.try_run(binaries).is_ok() {
-                return cluster;
+            self.port = free_port();
+            if self.try_run().is_ok() {
+                return self;
             }
         }
-        panic!("the Postgres server does not start:\n{}", cluster.log());
+        panic!("the Postgres server does not start:\n{}", self.log());
+    }
+
+    /// A standby of this cluster, whose server has to be stopped, to be started when it is back.
+    pub(super) fn copy_as_standby(&self) -> Self {
+        let standby = Self::in_temporary_folder(self.binaries.clone());
+        let copied = Command::new("cp")
+            .arg("-a")
+            .args([self.data(), standby.data()])
+            .status();
+        assert!(
+            copied.is_ok_and(|status| status.success()),
+            "the cluster's folder cannot be copied"
+        );
+        let primary = format!("host={} port={} user=postgres", self.sockets, self.port);
+        let settings = [
+            ("unix_socket_directories", standby.sockets.as_str()),
+            ("primary_conninfo", &primary),
+        ];
+        let own = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        standby.configure(&own);
+        standby.write("standby.signal", "");
+        standby
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -81,9 +114,8 @@ impl Cluster {
     }
 
     /// Starts the server that was stopped.
-    pub(super) fn run(&self, binaries: &Binaries) {
-        self.try_run(binaries)
-            .unwrap_or_else(|error| panic!("{error}"));
+    pub(super) fn run(&self) {
+        self.try_run().unwrap_or_else(|error| panic!("{error}"));
     }
 
     pub(super) fn stop(&self, how: Stop) {
@@ -121,8 +153,8 @@ impl Cluster {
         }
     }
 
-    fn initialize(&self, binaries: &Binaries, options: &ServerOptions) {
-        let mut initdb = self.command(binaries, "initdb");
+    fn initialize(&self, options: &ServerOptions) {
+        let mut initdb = self.command("initdb");
         initdb.args([
             "-U",
             "postgres",
@@ -143,34 +175,42 @@ impl Cluster {
             "initdb: {}",
             String::from_utf8_lossy(&said.stderr)
         );
-        let mut settings = format!(
-            "unix_socket_directories = '{}'\nlisten_addresses = '127.0.0.1'\n\
-             max_connections = 400\n",
-            self.sockets
-        );
+        let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let mut settings = vec![
+            setting("unix_socket_directories", &self.sockets),
+            setting("listen_addresses", "127.0.0.1"),
+            setting("max_connections", "400"),
+        ];
         if !options.durable {
             // Commits are still written before they return: a server that is killed keeps them.
-            settings.push_str("fsync = off\nfull_page_writes = off\n");
+            settings.extend([setting("fsync", "off"), setting("full_page_writes", "off")]);
         }
-        for (name, value) in &options.settings {
-            settings.push_str(&format!("{name} = '{}'\n", value.replace('\'', "''")));
-        }
-        let write = |name: &str, text: &str| {
-            fs::write(self.data().join(name), text).expect("the cluster's folder can be written");
-        };
-        write("pg_hba.conf", LOGINS);
-        let config = self.data().join("postgresql.conf");
-        let defaults = fs::read_to_string(&config).expect("initdb wrote the settings");
-        write("postgresql.conf", &(defaults + &settings));
+        settings.extend_from_slice(&options.settings);
+        self.configure(&settings);
+        self.write("pg_hba.conf", LOGINS);
     }
 
-    fn try_run(&self, binaries: &Binaries) -> Result<(), String> {
+    /// Adds settings; the last one of a name counts.
+    fn configure(&self, settings: &[(String, String)]) {
+        let config = self.data().join("postgresql.conf");
+        let mut text = fs::read_to_string(&config).expect("a cluster has its settings");
+        for (name, value) in settings {
+            text.push_str(&format!("{name} = '{}'\n", value.replace('\'', "''")));
+        }
+        self.write("postgresql.conf", &text);
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.data().join(name), text).expect("the cluster's folder can be written");
+    }
+
+    fn try_run(&self) -> Result<(), String> {
         let log = fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(self.folder.join("log"));
         let log = log.expect("the cluster's folder can be written");
-        let mut postgres = self.command(binaries, "postgres");
+        let mut postgres = self.command("postgres");
         postgres
             .arg("-D")
             .arg(self.data())
@@ -204,8 +244,8 @@ impl Cluster {
                 .is_some_and(|state| state.trim() == "ready")
     }
 
-    fn command(&self, binaries: &Binaries, name: &str) -> Command {
-        let mut command = binaries.command(name);
+    fn command(&self, name: &str) -> Command {
+        let mut command = self.binaries.command(name);
         command.current_dir(&self.folder);
         if let Some(User { uid, gid }) = self.user {
             command.uid(uid).gid(gid);

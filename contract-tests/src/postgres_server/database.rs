@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::PostgresServer;
+use super::{PostgresServer, SqlError};
 
 /// A fresh database, dropped with this value.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub struct Database<'s> {
 }
 
 impl<'s> Database<'s> {
-    pub(super) fn create(server: &'s PostgresServer) -> Self {
+    pub(super) fn create(server: &'s PostgresServer, options: &str) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         // A given server may serve several test processes at once.
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -24,7 +24,7 @@ impl<'s> Database<'s> {
         }
         server.sql(
             "postgres",
-            &format!("CREATE DATABASE {name} TEMPLATE template0"),
+            &format!("CREATE DATABASE {name} TEMPLATE template0 {options}"),
         );
         Self { server, name }
     }
@@ -60,6 +60,15 @@ impl<'s> Database<'s> {
     /// If the SQL fails.
     pub fn sql(&self, text: &str) -> String {
         self.server.sql(&self.name, text)
+    }
+
+    /// Like [`Database::sql`].
+    ///
+    /// # Errors
+    ///
+    /// What the server says.
+    pub fn try_sql(&self, text: &str) -> Result<String, SqlError> {
+        self.server.try_sql(&self.name, text)
     }
 
     /// Cuts connections to it: ends the sessions for which this condition on

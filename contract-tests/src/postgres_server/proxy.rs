@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// What the proxy does with connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +45,8 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     mode: Mode,
+    target: (String, u16),
+    delay: Duration,
     closed: bool,
     connections: Vec<TcpStream>,
     served: u64,
@@ -61,6 +64,8 @@ impl Proxy {
         let address = listener.local_addr().expect("a bound port has an address");
         let state = State {
             mode: Mode::Pass,
+            target,
+            delay: Duration::ZERO,
             closed: false,
             connections: Vec::new(),
             served: 0,
@@ -70,7 +75,7 @@ impl Proxy {
             changed: Condvar::new(),
         });
         let accepting = Arc::clone(&shared);
-        thread::spawn(move || accept(&listener, &target, &accepting));
+        thread::spawn(move || accept(&listener, &accepting));
         Self { address, shared }
     }
 
@@ -89,6 +94,18 @@ impl Proxy {
         }
         drop(state);
         self.shared.changed.notify_all();
+    }
+
+    /// Leads to another host and port from now on, and ends the connections that are there.
+    pub fn lead_to(&self, target: (String, u16)) {
+        let mut state = self.shared.state();
+        state.target = target;
+        cut(&mut state);
+    }
+
+    /// Passes everything on later by this much from now on, in each direction: a far server.
+    pub fn set_delay(&self, delay: Duration) {
+        self.shared.state().delay = delay;
     }
 
     /// How many connections have come so far, refused ones included.
@@ -130,7 +147,7 @@ fn cut(state: &mut State) {
     }
 }
 
-fn accept(listener: &TcpListener, target: &(String, u16), shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     for client in listener.incoming() {
         let mut state = shared.state();
         if state.closed {
@@ -144,8 +161,8 @@ fn accept(listener: &TcpListener, target: &(String, u16), shared: &Arc<Shared>) 
         if let Ok(kept) = client.try_clone() {
             state.connections.push(kept);
         }
+        let (target, shared) = (state.target.clone(), Arc::clone(shared));
         drop(state);
-        let (target, shared) = (target.clone(), Arc::clone(shared));
         thread::spawn(move || serve(client, target, &shared));
     }
 }
@@ -177,6 +194,8 @@ fn pump(mut from: TcpStream, mut to: TcpStream, shared: &Shared) {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             read => read.unwrap_or(0),
         };
+        let delay = shared.state().delay;
+        thread::sleep(delay);
         if !shared.may_pass() || read == 0 || to.write_all(&buffer[..read]).is_err() {
             break;
         }

@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 
 use crate::Postgres;
 use crate::backend::Statement;
-use crate::notify::{wake_all, wake_later};
+use crate::notify::{had_room, wake_all, wake_later, wake_with_room};
 use crate::queue::{bury, get, holds};
 use crate::schema::{NOW, sum};
 
@@ -256,6 +256,9 @@ impl Postgres {
             &statements.finish
         };
         let rows = inner.run(at, statement, arguments).await?;
+        if in_tx && !had_room(&rows) {
+            wake_with_room(inner, ends.iter().map(wake).filter(|wake| !wake.is_empty()));
+        }
         let mut landed = Results::from_elem(false, ends.len());
         for row in &rows {
             let position: i64 = get(row, 0)?;

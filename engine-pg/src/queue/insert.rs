@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 
 use crate::Postgres;
 use crate::backend::{Arguments, Statement};
-use crate::notify::{Waking, wake_all};
+use crate::notify::{Waking, wake_all, wake_one};
 use crate::queue::get;
 use crate::schema::{NOW, literal, sum};
 
@@ -36,14 +36,9 @@ fn values(now: &str, payload: &str) -> String {
 /// The time for [`values`].
 const PLAIN_NOW: &str = "(floor(date_part('epoch', statement_timestamp()))::bigint + $1::bigint)";
 
-/// Notifies of the topic `$12`, of nothing if it is empty.
-fn wake(channel: &str) -> String {
-    format!("CASE WHEN $12::text <> '' THEN pg_notify('{channel}', $12)::text END")
-}
-
 /// One job, its payload `$3`: the shortest way for what happens most.
 pub(super) fn insert_one(schema: &str, channel: &str) -> Statement {
-    let (values, wake) = (values(PLAIN_NOW, "$3::bytea"), wake(channel));
+    let (values, wake) = (values(PLAIN_NOW, "$3::bytea"), wake_one(channel, "$12"));
     let text =
         format!("INSERT INTO {schema}.jobs ({COLUMNS}) VALUES ({values}) RETURNING id, {wake}");
     Statement::new(DOING, text)
@@ -57,7 +52,10 @@ pub(super) fn insert_one(schema: &str, channel: &str) -> Statement {
 pub(super) fn insert_alike(schema: &str, channel: &str) -> Statement {
     // Worked out once.
     let values = values(&format!("(SELECT {PLAIN_NOW})"), "payload");
-    let (wake, sequence) = (wake(channel), literal(&format!("{schema}.jobs_id_seq")));
+    let (wake, sequence) = (
+        wake_one(channel, "$12"),
+        literal(&format!("{schema}.jobs_id_seq")),
+    );
     let text = format!(
         "WITH heads AS MATERIALIZED (
              SELECT nextval({sequence}) AS id
@@ -122,13 +120,13 @@ impl Postgres {
         let topics = if alike { &jobs[..1] } else { jobs };
         let topics = topics.iter().map(|job| Topic::queue(job.queue));
         let waking = Waking::new(inner, &at, topics);
-        let arguments = || {
+        let arguments = |along: &[String]| {
             let arguments = Arguments::default().add(offset);
             if alike {
-                let wake = waking.along.first().map_or("", String::as_str);
+                let wake = along.first().map_or("", String::as_str);
                 add_alike(arguments, first, jobs).add(wake)
             } else {
-                add_columns(arguments, jobs).add(&waking.along[..])
+                add_columns(arguments, jobs).add(along)
             }
         };
         let statement = match jobs {
@@ -136,8 +134,7 @@ impl Postgres {
             _ if alike => &statements.insert_alike,
             _ => &statements.insert,
         };
-        let rows = inner.run(at, statement, arguments).await;
-        let rows = waking.ended(rows)?;
+        let rows = waking.run(at, &[statement], arguments).await?;
         let ids = rows.iter().map(|row| get(row, 0));
         if !alike {
             return ids.collect();

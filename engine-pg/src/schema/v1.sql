@@ -100,3 +100,9 @@ CREATE TABLE {schema}.schedules (
     payload bytea NOT NULL
 );
 CREATE INDEX schedules_next ON {schema}.schedules (next_at, name);
+
+-- The comment tells this table from another of the same name. Like every table it has a primary
+-- key: where all tables are published, the rows of one without cannot be changed.
+CREATE TABLE {schema}.schema_version (version bigint PRIMARY KEY);
+COMMENT ON TABLE {schema}.schema_version IS 'alkstore';
+INSERT INTO {schema}.schema_version VALUES (1);

@@ -22,7 +22,9 @@ fn options() -> PostgresOptions {
 /// Each operation is one round trip, batches of any size too.
 #[tokio::test]
 async fn an_operation_is_one_round_trip() {
-    let server = PostgresServer::start(&ServerOptions::new());
+    let Some(server) = PostgresServer::start_or_skip(&ServerOptions::new()) else {
+        return;
+    };
     let database = server.create_database();
     let wire = Wire::to(server.address());
     let url = format!(
@@ -183,7 +185,9 @@ async fn a_batch_draws_few_ids() {
 #[tokio::test]
 async fn what_an_operation_touches_does_not_grow() {
     // While somebody else is in a transaction the server forgets no row: nobody else is here.
-    let server = PostgresServer::start(&ServerOptions::new());
+    let Some(server) = PostgresServer::start_or_skip(&ServerOptions::new()) else {
+        return;
+    };
     let emptied = [
         "INSERT INTO alkstore.jobs (queue, priority, run_at, max_attempts, created_at,
              visibility_timeout_s, backoff_base_s, payload)
@@ -283,5 +287,11 @@ async fn all_gone(database: &Database<'_>) {
         "SELECT count(*) FROM pg_stat_activity WHERE datname = '{}'",
         database.name()
     );
-    eventually(async || database.server().sql("postgres", &sessions) == "0").await;
+    let server = database.server();
+    eventually(async || server.sql("postgres", &sessions) == "0").await;
+    // Up to version 14 a process collects what sessions say when they end, and tells of it twice a
+    // second.
+    if server.version() < 15 {
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+    }
 }
