@@ -8,7 +8,6 @@ use std::time::Duration;
 use alkstore::{Error, Result};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{PgConnection, PgPool, Row as _};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::Postgres;
@@ -16,9 +15,9 @@ use crate::backend::{Inner, Settings};
 use crate::error::{self, failed};
 use crate::listener::{Config, Listener};
 use crate::notify::internal_channel;
-use crate::pool::{Pool, Source, connect};
+use crate::pool::{Connector, Pool, Source};
 use crate::schema::Schema;
-use crate::tx::BEGIN;
+use crate::tx::{BEGIN, TELL};
 
 const OPENING: &str = "opening the database";
 
@@ -203,26 +202,26 @@ impl PostgresOptions {
         if !self.statement_cache {
             options = options.statement_cache_capacity(0);
         }
+        let plain = self.statement_cache;
+        let first = Connector::pooled(options.clone());
         let migrating = async {
-            let mut connection = connect(&options, self.acquire_timeout).await?;
+            let session = first.connect(self.acquire_timeout).await;
+            let mut connection = session.map_err(|refused| refused.error)?.connection;
             schema.migrate(&mut connection).await?;
-            let begin = begin_with_defaults(&mut connection).await;
+            let begin = begin_with_defaults(&mut connection, self.operation_timeout, plain).await;
             begin.map_err(|error| failed(OPENING, error))
         };
-        let begin_with_defaults = self.in_time(migrating).await?;
+        let begin = self.in_time(migrating).await?;
         let listener = self.listener_options(parse(url)?)?;
-        let plain = self.statement_cache;
-        let begin = if plain {
-            begin_with_defaults
+        let connector = if plain {
+            let isolation = ("default_transaction_isolation", "read committed");
+            let settings = PLANNER.into_iter().chain([isolation]);
+            Connector::plain(options, settings.collect())
         } else {
-            BEGIN.into()
+            Connector::pooled(options)
         };
-        if plain {
-            let isolation = [("default_transaction_isolation", "read committed")];
-            options = options.options(PLANNER).options(isolation);
-        }
-        let (own, most) = (Source::Own(Box::new(options)), self.pool as usize);
-        let pool = Pool::new(own, most, self.acquire_timeout);
+        let own = Source::Own(Box::new(connector), self.pool as usize);
+        let pool = Pool::new(own, self.acquire_timeout);
         Ok(self.engine(&schema, pool, listener, plain, begin))
     }
 
@@ -262,17 +261,16 @@ impl PostgresOptions {
             // Closed if this fails half-way, with its transaction.
             connection.close_on_drop();
             schema.migrate(&mut connection).await?;
-            default_isolation(&mut connection).await.map_err(opening)
+            let isolation = default_isolation(&mut connection).await.map_err(opening)?;
+            let limit = limit_to_waits(&mut connection, self.operation_timeout).await;
+            Ok((isolation, limit.map_err(opening)?))
         };
-        let isolation = self.in_time(migrating).await?;
+        let (isolation, limit) = self.in_time(migrating).await?;
         let listener = self.listener_options(PgConnectOptions::clone(&pool.connect_options()))?;
         let plain = self.statement_cache && isolation == "read committed";
-        let pool = Pool::new(
-            Source::Shared(pool),
-            Semaphore::MAX_PERMITS,
-            self.acquire_timeout,
-        );
-        Ok(self.engine(&schema, pool, listener, plain, BEGIN.into()))
+        let pool = Pool::new(Source::Shared(pool), self.acquire_timeout);
+        let begin = [BEGIN, &limit].concat().into();
+        Ok(self.engine(&schema, pool, listener, plain, begin))
     }
 
     fn engine(
@@ -354,9 +352,18 @@ fn without_password(url: &str) -> String {
     }
 }
 
-/// The begin of a transaction in which statements are planned as in any session of the role.
-async fn begin_with_defaults(connection: &mut PgConnection) -> sqlx::Result<Arc<str>> {
-    let mut begin = BEGIN.to_owned();
+/// The begin of a transaction in which statements are planned as in any session of the role, and
+/// wait for others for a limited time.
+async fn begin_with_defaults(
+    connection: &mut PgConnection,
+    most: Duration,
+    plain: bool,
+) -> sqlx::Result<Arc<str>> {
+    let mut begin = [BEGIN, &limit_to_waits(connection, most).await?].concat();
+    if !plain {
+        begin.push_str(TELL);
+        return Ok(begin.into());
+    }
     for (setting, _) in PLANNER {
         let text = "SELECT quote_literal(current_setting($1))";
         let value = sqlx::query(text).persistent(false).bind(setting);
@@ -364,6 +371,19 @@ async fn begin_with_defaults(connection: &mut PgConnection) -> sqlx::Result<Arc<
         begin.push_str(&format!("; SET LOCAL {setting} = {value}"));
     }
     Ok(begin.into())
+}
+
+/// What follows the begin of a transaction, so that its statements wait for a lock that others
+/// hold as long as operations have, or less if the database or the role says so.
+async fn limit_to_waits(connection: &mut PgConnection, most: Duration) -> sqlx::Result<String> {
+    let text = "SELECT setting::bigint FROM pg_settings WHERE name = 'lock_timeout'";
+    let own = sqlx::query(text).persistent(false).fetch_one(connection);
+    let own: i64 = own.await?.try_get(0)?;
+    // The server is to answer first: it knows what was waited for.
+    let most = most - (most / 2).min(Duration::from_millis(100));
+    let most = most.as_millis().clamp(1, i32::MAX as u128) as i64;
+    let limit = if own > 0 { own.min(most) } else { most };
+    Ok(format!("; SET LOCAL lock_timeout = {limit}"))
 }
 
 async fn default_isolation(connection: &mut PgConnection) -> sqlx::Result<String> {
