@@ -181,7 +181,10 @@ impl Inner {
     ) -> Result<Attempt> {
         let mut unfit = 0;
         loop {
-            let error = match self.attempt(statement, arguments, patience, deadline).await? {
+            let error = match self
+                .attempt(statement, arguments, patience, deadline)
+                .await?
+            {
                 Ok(rows) => return Ok(Attempt::Done(rows)),
                 Err(error) => error,
             };
@@ -193,7 +196,11 @@ impl Inner {
                 statement.reads_only && error::is_lost(&error) && error::is_transient(&error);
             unfit += u32::from(!lost_read);
             // What was made after a server was found read-only leads to where it can be written.
-            let most = if error::is_read_only(&error) { 1 } else { MOST_UNFIT };
+            let most = if error::is_read_only(&error) {
+                1
+            } else {
+                MOST_UNFIT
+            };
             let again = lost_read || error::is_unfit(&error) && unfit <= most;
             if !again || Instant::now() >= deadline {
                 return Err(failed(statement.doing, error));

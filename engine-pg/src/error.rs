@@ -89,9 +89,12 @@ pub(crate) fn is_stale(error: &sqlx::Error) -> bool {
     })
 }
 
-/// Whether it did nothing for what the session is like: another may do better.
+/// Whether it did nothing for what the session is like, or because it had ended: another may do
+/// better.
 pub(crate) fn is_unfit(error: &sqlx::Error) -> bool {
-    is_stale(error) || is_read_only(error) || code(error) == Some("25P02")
+    // A session in a transaction that has failed; one that idled too long.
+    let unfit = ["25P02", "57P05"];
+    is_stale(error) || is_read_only(error) || code(error).is_some_and(|code| unfit.contains(&code))
 }
 
 /// Whether the server has no connection to spare.
@@ -101,9 +104,8 @@ pub(crate) fn is_full(error: &sqlx::Error) -> bool {
 
 /// Whether a pooler does not take the settings that a session is to begin with.
 pub(crate) fn is_startup_refused(error: &sqlx::Error) -> bool {
-    server_said(error).is_some_and(|said| {
-        said.code() == "08P01" && said.message().contains("startup parameter")
-    })
+    server_said(error)
+        .is_some_and(|said| said.code() == "08P01" && said.message().contains("startup parameter"))
 }
 
 /// Whether nothing more can be asked on the connection that said this.
@@ -162,7 +164,9 @@ fn hint(error: &sqlx::Error) -> Option<&'static str> {
         "53300" => "the server has no connection to spare",
         "40001" | "40P01" => "other transactions were in the way",
         BLOCKED => "another transaction, perhaps of the same task, holds what this one waits for",
-        "57014" => "the server cancelled it: statement_timeout is too short for it, or somebody did",
+        "57014" => {
+            "the server cancelled it: statement_timeout is too short for it, or somebody did"
+        }
         "25P02" => "an earlier statement of the transaction has failed",
         _ => return None,
     })

@@ -16,7 +16,7 @@ use alkstore::{Error, Result};
 use sqlx::pool::PoolConnection;
 use sqlx::{Connection as _, PgPool};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::{self, failed, is_lost};
 
@@ -148,9 +148,7 @@ impl Pool {
             let connection = timeout_at(deadline, pool.acquire()).await;
             let mut connection = connection
                 .map_err(|_| error::starved(ACQUIRING, self.acquire_timeout))?
-                .map_err(|error| {
-                    failed(&session::connecting(&pool.connect_options()), error)
-                })?;
+                .map_err(|error| failed(&session::connecting(&pool.connect_options()), error))?;
             if reads_only {
                 return Ok(Lease::shared(self, connection, None));
             }
@@ -175,9 +173,12 @@ impl Pool {
             .map_err(|_| error::timed_out(LOOKING, PING))?
             .map_err(|error| failed(LOOKING, error))?;
         if state.in_transaction {
-            return Err(Error::transient(LOOKING, "it was given back in a transaction"));
+            return Err(Error::transient(
+                LOOKING,
+                "it was given back in a transaction",
+            ));
         }
-        if state.in_recovery && self.idle().is_read_only_of_late() {
+        if state.is_read_only && self.idle().is_read_only_of_late() {
             return Err(Error::transient(LOOKING, "its server is read-only"));
         }
         Ok(state.pid)
@@ -221,7 +222,7 @@ impl Pool {
             }
             let state = session::state(&mut session.connection).await;
             session.checked = std::time::Instant::now();
-            state.is_ok_and(|state| !state.in_recovery)
+            state.is_ok_and(|state| !state.is_read_only)
         };
         let there = timeout(PING, asked).await.unwrap_or(false);
         if !there {

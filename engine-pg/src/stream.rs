@@ -9,8 +9,7 @@ use sqlx::PgConnection;
 use sqlx::postgres::PgRow;
 
 use crate::Postgres;
-use crate::backend::{Arguments, Statement};
-
+use crate::backend::{Arguments, Statement, patience};
 use crate::notify::{Waking, wake_all};
 use crate::queue::{count, get};
 use crate::schema::CLOCK;
@@ -40,9 +39,10 @@ impl Statements {
             format!("SELECT \"offset\" FROM {schema}.offsets WHERE stream = $1 AND consumer = $2");
         let save = format!(
             "INSERT INTO {schema}.offsets AS saved (stream, consumer, \"offset\")
-             VALUES ($1, $2, $3)
+             SELECT $1::text, $2::text, $3::bigint WHERE {patience}
              ON CONFLICT (stream, consumer) DO UPDATE SET \"offset\" = excluded.\"offset\"
-             WHERE saved.\"offset\" < excluded.\"offset\""
+             WHERE saved.\"offset\" < excluded.\"offset\"",
+            patience = patience(4)
         );
         let trim = format!(
             "WITH trimmed AS (
@@ -60,7 +60,7 @@ impl Statements {
                 reading,
                 format!("{events} AND \"offset\" > coalesce(({saved}), 0) {order}"),
             ),
-            save: Statement::new("saving an offset", save),
+            save: Statement::waiting("saving an offset", save),
             find: Statement::reading("reading an offset", saved),
             trim: Statement::new("trimming a stream", trim),
         }
@@ -70,9 +70,11 @@ impl Statements {
 /// Appends to the stream `$2` events with the keys `$3` and payloads `$4`, and returns the offset
 /// of the last. See [`append`].
 fn append_to_one(schema: &str, channel: &str) -> Statement {
+    let patience = patience(6);
     let text = format!(
         "WITH locked AS (
-             INSERT INTO {schema}.streams AS known (name, head) VALUES ($2, cardinality($4))
+             INSERT INTO {schema}.streams AS known (name, head)
+             SELECT $2::text, cardinality($4) WHERE {patience}
              ON CONFLICT (name) DO UPDATE SET head = known.head + excluded.head
              RETURNING id, head
          ),
@@ -90,7 +92,7 @@ fn append_to_one(schema: &str, channel: &str) -> Statement {
          SELECT head, CASE WHEN $5::text <> '' THEN pg_notify('{channel}', $5)::text END
          FROM locked"
     );
-    Statement::new(DOING, text)
+    Statement::waiting(DOING, text)
 }
 
 /// Appends to the streams `$2` events with the keys `$3` and payloads `$4`.
@@ -100,6 +102,7 @@ fn append_to_one(schema: &str, channel: &str) -> Statement {
 /// come. Several streams are locked in the order of their names.
 fn append(schema: &str, channel: &str) -> Statement {
     let wake = wake_all(channel, "$5::text[]");
+    let patience = patience(6);
     let text = format!(
         "WITH given AS MATERIALIZED (
              SELECT *, row_number() OVER (PARTITION BY stream ORDER BY ordinal) AS nth,
@@ -109,7 +112,8 @@ fn append(schema: &str, channel: &str) -> Statement {
          ),
          heads AS (
              INSERT INTO {schema}.streams AS known (name, head)
-             SELECT stream, count(*) FROM given GROUP BY stream ORDER BY stream COLLATE \"C\"
+             SELECT stream, count(*) FROM given WHERE {patience}
+             GROUP BY stream ORDER BY stream COLLATE \"C\"
              ON CONFLICT (name) DO UPDATE SET head = known.head + excluded.head
              RETURNING id, name, head
          ),
@@ -125,7 +129,7 @@ fn append(schema: &str, channel: &str) -> Statement {
          )
          SELECT \"offset\", {wake} FROM placed ORDER BY ordinal"
     );
-    Statement::new(DOING, text)
+    Statement::waiting(DOING, text)
 }
 
 impl Streams for Postgres {

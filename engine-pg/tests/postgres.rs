@@ -25,11 +25,15 @@ mod opening;
 mod pooler;
 #[path = "postgres/process.rs"]
 mod process;
+#[path = "postgres/sessions.rs"]
+mod sessions;
 #[path = "postgres/stream.rs"]
 mod stream;
 #[path = "postgres/support.rs"]
 mod support;
 #[path = "postgres/tx.rs"]
 mod tx;
+#[path = "postgres/waiting.rs"]
+mod waiting;
 #[path = "postgres/wire.rs"]
 mod wire;

@@ -90,6 +90,7 @@ impl Idle {
     }
 
     pub(super) fn is_read_only_of_late(&self) -> bool {
-        self.read_only.is_some_and(|found| found.elapsed() < OF_LATE)
+        self.read_only
+            .is_some_and(|found| found.elapsed() < OF_LATE)
     }
 }

@@ -130,21 +130,22 @@ impl Connector {
 pub(super) struct State {
     pub(super) pid: i32,
     pub(super) in_transaction: bool,
-    pub(super) in_recovery: bool,
+    pub(super) is_read_only: bool,
 }
 
 /// Asks for the [`State`]; an error too if the session is in a transaction that has failed.
 pub(super) async fn state(connection: &mut PgConnection) -> sqlx::Result<State> {
     // Without arguments a statement and the transaction that it is begin at the same time.
     let row = sqlx::raw_sql(
-        "SELECT pg_backend_pid(), now() <> statement_timestamp(), pg_is_in_recovery()",
+        "SELECT pg_backend_pid(), now() <> statement_timestamp(),
+             current_setting('transaction_read_only')::bool",
     )
     .fetch_one(connection)
     .await?;
     Ok(State {
         pid: row.try_get(0)?,
         in_transaction: row.try_get(1)?,
-        in_recovery: row.try_get(2)?,
+        is_read_only: row.try_get(2)?,
     })
 }
 
