@@ -395,7 +395,9 @@ fn unknown_parameter(url: &str) -> Option<&str> {
         // `options[name]`, whose brackets may be encoded.
         let (name, setting) = match name.split_once('[').or_else(|| {
             let (name, rest) = name.split_once('%')?;
-            rest.to_ascii_uppercase().starts_with("5B").then_some((name, rest))
+            rest.to_ascii_uppercase()
+                .starts_with("5B")
+                .then_some((name, rest))
         }) {
             Some((name, _)) => (name, true),
             None => (*name, false),

@@ -127,7 +127,10 @@ async fn sessions_of_a_pooler_are_set_up_later() {
     let url = format!("{}&options[jit]=off", bouncer.url);
     let error = options().open(&url).await.unwrap_err();
     assert!(!error.is_transient(), "{error}");
-    assert!(error.to_string().contains("a pooler is in between"), "{error}");
+    assert!(
+        error.to_string().contains("a pooler is in between"),
+        "{error}"
+    );
 }
 
 /// A pgbouncer with two sessions.

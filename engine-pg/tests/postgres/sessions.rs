@@ -42,29 +42,32 @@ async fn a_change_of_a_columns_type_is_lived_through() {
         tx.rollback().await.unwrap();
         job
     };
-    for (store, types) in std::iter::zip(&stores, [["varchar", "text"], ["varchar", "text"]]) {
+    let alter = |kind: &str| {
+        database.sql(&format!(
+            "ALTER TABLE alkstore.jobs ALTER COLUMN last_error TYPE {kind};
+             ALTER TABLE alkstore.dead_jobs ALTER COLUMN last_error TYPE {kind}"
+        ));
+    };
+    for store in &stores {
         let work = queue(store, "work");
         let id = enqueue(&work, 1).await;
-        for kind in types {
-            assert!(work.get_job(id).await.unwrap().is_some());
-            assert!(read(store, id).await.unwrap().is_some());
-            store.join_tx(&mut own).get_job_tx("work", id).await.unwrap();
-            database.sql(&format!(
-                "ALTER TABLE alkstore.jobs ALTER COLUMN last_error TYPE {kind}"
-            ));
-            let error = read(store, id).await.unwrap_err();
-            assert!(error.is_transient(), "{error}");
-            assert!(read(store, id).await.unwrap().is_some());
-            let error = store.join_tx(&mut own).get_job_tx("work", id).await;
-            assert!(error.unwrap_err().is_transient());
-            store.join_tx(&mut own).get_job_tx("work", id).await.unwrap();
-            database.sql(&format!(
-                "ALTER TABLE alkstore.jobs ALTER COLUMN last_error TYPE {kind}(99)"
-            ).replace("text(99)", "varchar(99)"));
-            assert!(work.get_job(id).await.unwrap().is_some());
-            let job = work.claim_one("w").await.unwrap().unwrap();
-            assert!(job.retry("again", Some(0)).await.unwrap());
-        }
+        assert!(work.get_job(id).await.unwrap().is_some());
+        assert!(read(store, id).await.unwrap().is_some());
+        store.join_tx(&mut own).get_job_tx("work", id).await.ok();
+        let job = store.join_tx(&mut own).get_job_tx("work", id).await;
+        assert!(job.unwrap().is_some());
+        alter("varchar");
+        let error = read(store, id).await.unwrap_err();
+        assert!(error.is_transient(), "{error}");
+        assert!(read(store, id).await.unwrap().is_some());
+        let error = store.join_tx(&mut own).get_job_tx("work", id).await;
+        assert!(error.unwrap_err().is_transient());
+        let job = store.join_tx(&mut own).get_job_tx("work", id).await;
+        assert!(job.unwrap().is_some());
+        alter("text");
+        assert!(work.get_job(id).await.unwrap().is_some());
+        let job = work.claim_one("w").await.unwrap().unwrap();
+        assert!(job.retry("again", Some(0)).await.unwrap());
         work.cancel(id).await.unwrap();
     }
 }
@@ -96,6 +99,10 @@ async fn a_read_only_server_is_lived_through() {
     }
     assert!(work.get_job(1).await.unwrap().is_some());
     read_only("off");
+    // A session that was made meanwhile is found out by the first that writes.
+    let mut tx = store.begin_tx().await.unwrap();
+    tx.publish_tx("stream", &1).await.unwrap_err();
+    tx.rollback().await.unwrap();
     let mut tx = store.begin_tx().await.unwrap();
     let other = store.begin_tx().await.unwrap();
     for n in 0..3 {
@@ -114,7 +121,10 @@ async fn sessions_that_idle_too_long_are_replaced() {
     let name = database.name();
     let set = |setting: &str| {
         let server = database.server();
-        server.sql("postgres", &format!("ALTER DATABASE \"{name}\" SET {setting}"));
+        server.sql(
+            "postgres",
+            &format!("ALTER DATABASE \"{name}\" SET {setting}"),
+        );
     };
     set("idle_session_timeout = 50");
     set("idle_in_transaction_session_timeout = 50");
@@ -151,7 +161,8 @@ async fn a_full_server_is_waited_for() {
     for committed in soon(join_all(transactions)).await {
         committed.unwrap();
     }
-    assert_eq!(database.sql("SELECT count(*) FROM alkstore.jobs"), "40");
+    let claimed = queue(&store, "work").claim_batch("w", 50).await;
+    assert_eq!(claimed.unwrap().len(), 40);
 }
 
 /// A session that the application gave back in a transaction, failed or not, is not worked on:
@@ -209,26 +220,20 @@ fn runtimes_that_end_leave_the_store_to_others() {
         enqueue(&queue(&store, "work"), 0).await;
         store
     });
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                for n in 0..25 {
-                    runtime().block_on(async {
-                        let work = queue(&store, "background");
-                        let background = tokio::spawn(async move {
-                            loop {
-                                enqueue(&work, n).await;
-                            }
-                        });
-                        for _ in 0..3 {
-                            enqueue(&queue(&store, "work"), n).await;
-                        }
-                        assert!(!background.is_finished());
-                    });
+    for n in 0..50 {
+        runtime().block_on(async {
+            let work = queue(&store, "background");
+            let background = tokio::spawn(async move {
+                loop {
+                    enqueue(&work, n).await;
                 }
             });
-        }
-    });
+            for _ in 0..3 {
+                enqueue(&queue(&store, "work"), n).await;
+            }
+            assert!(!background.is_finished());
+        });
+    }
     first.block_on(enqueue(&queue(&store, "work"), 1));
     let kept = database.sql("SELECT count(*) FROM alkstore.jobs WHERE queue = 'work'");
     assert_eq!(kept, "152");

@@ -77,17 +77,18 @@ async fn hold_enqueues(database: &Database<'_>) -> PgConnection {
 #[tokio::test]
 async fn a_publish_that_is_given_up_is_gone() {
     let database = database();
-    let store = open_with(&database, impatient(150).pool(2)).await;
+    open(&database).await;
+    let store = open_with(&database, impatient(500).pool(2)).await;
     let stream = store.stream("stream").unwrap();
     stream.publish(&0).await.unwrap();
     let holder = Holder::of_streams(&database).await;
-    for n in 0..6 {
+    for n in 0..4 {
         if n % 2 == 0 {
             let started = Instant::now();
             let error = soon(stream.publish(&n)).await.unwrap_err();
             assert!(error.is_transient(), "{error}");
             assert!(error.to_string().contains("another transaction"), "{error}");
-            assert!(started.elapsed() < Duration::from_millis(400));
+            assert!(started.elapsed() < Duration::from_millis(1500));
         } else {
             timeout(Duration::from_millis(20), stream.publish(&n))
                 .await
@@ -104,15 +105,12 @@ async fn a_publish_that_is_given_up_is_gone() {
 /// until it is.
 #[tokio::test]
 async fn a_statement_that_is_given_up_is_cancelled() {
-    let database = database();
     for pool in [1, 2] {
-        let store = open_with(&database, impatient(300).pool(pool)).await;
+        let database = database();
+        open(&database).await;
+        let store = open_with(&database, impatient(500).pool(pool)).await;
+        let _holder = hold_enqueues(&database).await;
         let held = queue(&store, "held");
-        let _holder = if pool == 1 {
-            Some(hold_enqueues(&database).await)
-        } else {
-            None
-        };
         for n in 0..2 {
             let opts = EnqueueOpts::default;
             let error = soon(held.enqueue(&n, opts())).await.unwrap_err();
@@ -123,23 +121,15 @@ async fn a_statement_that_is_given_up_is_cancelled() {
             // One more for a moment, which cancels.
             assert!(sessions(&database) <= pool as usize + 1);
         }
-        within(Duration::from_secs(2), async {
+        within(Duration::from_secs(4), async {
             while waiting(&database) != "0" {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         })
         .await;
-        database.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE
-            datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%advisory_lock%'");
-        database.sql("DROP TRIGGER IF EXISTS hold ON alkstore.jobs; DROP FUNCTION IF EXISTS hold");
-        drop(store);
-        if pool == 1 {
-            let store = open(&database).await;
-            assert_eq!(enqueue(&queue(&store, "held"), 1).await % 1000, 1);
-            hold_enqueues(&database).await;
-        }
+        assert_eq!(database.sql("SELECT count(*) FROM alkstore.jobs"), "0");
+        enqueue(&queue(&store, "free"), 1).await;
     }
-    assert_eq!(database.sql("SELECT count(*) FROM alkstore.jobs"), "1");
 }
 
 /// A transaction that is dropped with a statement on its way lets go of what it holds, on the
@@ -183,11 +173,12 @@ async fn a_transaction_that_is_dropped_in_a_statement_holds_nothing() {
 #[tokio::test]
 async fn transactions_of_one_task_do_not_wait_for_each_other_for_ever() {
     let database = database();
+    open(&database).await;
     let pool = PgPool::connect(&database.url()).await.unwrap();
     let stores = [
-        open_with(&database, impatient(400)).await,
-        open_with(&database, impatient(400).statement_cache(false)).await,
-        Store::new(impatient(400).over_pool(pool).await.unwrap()),
+        open_with(&database, impatient(500)).await,
+        open_with(&database, impatient(500).statement_cache(false)).await,
+        Store::new(impatient(500).over_pool(pool).await.unwrap()),
     ];
     for store in stores {
         let mut first = store.begin_tx().await.unwrap();
@@ -195,7 +186,7 @@ async fn transactions_of_one_task_do_not_wait_for_each_other_for_ever() {
         first.publish_tx("stream", &1).await.unwrap();
         let started = Instant::now();
         let error = soon(second.publish_tx("stream", &2)).await.unwrap_err();
-        assert!(started.elapsed() < Duration::from_millis(800));
+        assert!(started.elapsed() < Duration::from_millis(1500));
         assert!(error.is_transient(), "{error}");
         assert!(error.to_string().contains("another transaction"), "{error}");
         second.rollback().await.unwrap();
@@ -207,7 +198,8 @@ async fn transactions_of_one_task_do_not_wait_for_each_other_for_ever() {
 #[tokio::test]
 async fn an_applications_transactions_do_not_wait_for_each_other_for_ever() {
     let database = database();
-    let store = open_with(&database, impatient(200)).await;
+    open(&database).await;
+    let store = open_with(&database, impatient(500)).await;
     let pool = PgPool::connect(&database.url()).await.unwrap();
     let mut first = pool.begin().await.unwrap();
     let mut second = pool.begin().await.unwrap();
@@ -220,7 +212,10 @@ async fn an_applications_transactions_do_not_wait_for_each_other_for_ever() {
     assert!(error.to_string().contains("another transaction"), "{error}");
     drop(second);
     first.commit().await.unwrap();
-    assert_eq!(store.stream("stream").unwrap().publish(&3).await.unwrap(), 2);
+    assert_eq!(
+        store.stream("stream").unwrap().publish(&3).await.unwrap(),
+        2
+    );
 }
 
 /// Those who wait for held streams do not use up the connections.
@@ -245,7 +240,15 @@ async fn who_waits_for_a_stream_leaves_the_pool_to_others() {
     let started = Instant::now();
     for n in 0..20 {
         enqueue(&work, n).await;
-        assert!(work.claim_one("w").await.unwrap().unwrap().ack().await.unwrap());
+        assert!(
+            work.claim_one("w")
+                .await
+                .unwrap()
+                .unwrap()
+                .ack()
+                .await
+                .unwrap()
+        );
         store.stream("free").unwrap().publish(&n).await.unwrap();
     }
     let took = started.elapsed();
