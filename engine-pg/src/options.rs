@@ -100,7 +100,8 @@ impl PostgresOptions {
     }
 
     /// The most connections that operations and transactions use together, by default 10; one
-    /// at least. The listening session comes on top. No meaning over an application's pool.
+    /// at least. The listening session comes on top, and while all are in use one more for a
+    /// moment, to cancel what was given up. No meaning over an application's pool.
     pub fn pool(mut self, max_connections: u32) -> Self {
         self.pool = max_connections.max(1);
         self
@@ -113,9 +114,14 @@ impl PostgresOptions {
         self
     }
 
-    /// How long an operation that commits at once waits for the server, by default 30 seconds;
-    /// and so do the begin and the end of a transaction, each. Then it ends in a transient
-    /// error, and what it asked for may still be done.
+    /// How long an operation waits for the server, by default 30 seconds; and so do the begin and
+    /// the end of a transaction, each. Then it ends in a transient error. The server is told to
+    /// cancel it; what it asked for may have been done.
+    ///
+    /// In a [`Tx`](alkstore::Tx) every statement, the application's too, waits for a lock that
+    /// others hold for a little less at most, since `lock_timeout` is set for the transaction; in
+    /// a transaction that the application began, the engine's operations end in time, and then
+    /// it has to be rolled back.
     pub fn operation_timeout(mut self, most: Duration) -> Self {
         self.operation_timeout = most;
         self
@@ -230,7 +236,9 @@ impl PostgresOptions {
     /// engine is closed.
     ///
     /// The driver's pool asks the server about each connection at its return, so operations
-    /// take longer than on the engine's own connections. Its sessions plan statements as the
+    /// take longer than on the engine's own connections; and before the engine writes it looks
+    /// whether the application left the session in a transaction, which makes the pool's own
+    /// question (`test_before_acquire`) needless. Its sessions plan statements as the
     /// database says; on the engine's own, `plan_cache_mode` is `force_generic_plan`, and
     /// `enable_seqscan`, `enable_bitmapscan` and `jit` are off, so that a plan from when a queue
     /// was empty is good for a full one too. A pool that works on long queues should set the same.
