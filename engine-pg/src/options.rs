@@ -459,7 +459,7 @@ async fn limit_to_waits(connection: &mut PgConnection, most: Duration) -> sqlx::
     let own: i64 = own.await?.try_get(0)?;
     // The server is to answer first: it knows what was waited for.
     let most = most - (most / 2).min(Duration::from_millis(100));
-    let most = most.as_millis().clamp(1, i32::MAX as u128) as i64;
+    let most = i64::from(i32::try_from(most.as_millis()).unwrap_or(i32::MAX).max(1));
     let limit = if own > 0 { own.min(most) } else { most };
     Ok(format!("; SET LOCAL lock_timeout = {limit}"))
 }
