@@ -7,12 +7,17 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::mem::discriminant;
+use std::time::Duration;
 
 use alkstore::engine::{At, Batch, BatchError, Batches, Batching, ClaimId, Write, Written};
 use alkstore::{Error, Result};
 
 use crate::Postgres;
+use crate::backend::once;
 use crate::error;
+
+/// How long a batch waits in the server for a row or a stream that others hold.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 impl Batches for Postgres {
     fn batching(&self) -> Batching {
@@ -42,21 +47,32 @@ impl Batches for Postgres {
     }
 
     async fn write_batch(&self, batch: &mut Batch) -> Result<Vec<Written>, BatchError> {
-        // With a connection at hand nothing is left to wait for.
-        let lease = self.inner().pool.acquire().await;
-        drop(lease.map_err(BatchError::Failed)?);
+        let inner = self.inner();
+        inner.live().map_err(BatchError::Failed)?;
+        // With a connection to be had, nothing is left to wait for.
+        inner.pool.has_room().await.map_err(BatchError::Failed)?;
         let writes = batch.begin(|first, write| discriminant(first) == discriminant(write));
+        once(PATIENCE, self.write(&writes)).await
+    }
+
+    async fn release_claims(&self, claims: &[ClaimId<'_>]) -> Result<()> {
+        self.release(claims).await
+    }
+}
+
+impl Postgres {
+    /// Does writes that are all of one kind.
+    async fn write(&self, writes: &[Write<'_>]) -> Result<Vec<Written>, BatchError> {
         let (mut jobs, mut events) = (Vec::new(), Vec::new());
         let (mut ends, mut requests) = (Vec::new(), Vec::new());
         for write in writes {
             match write {
-                Write::Insert(job) => jobs.push(job),
-                Write::Append(event) => events.push(event),
-                Write::Finish(end) => ends.push(end),
-                Write::Claim(request) => requests.push(request),
+                Write::Insert(job) => jobs.push(*job),
+                Write::Append(event) => events.push(*event),
+                Write::Finish(end) => ends.push(*end),
+                Write::Claim(request) => requests.push(*request),
             }
         }
-        // All are of one kind.
         if !jobs.is_empty() {
             return all(self.insert(At::Auto, &jobs).await, Written::Inserted);
         }
@@ -64,13 +80,14 @@ impl Batches for Postgres {
             return all(self.append(At::Auto, &events).await, Written::Appended);
         }
         if !ends.is_empty() {
-            return all(self.finish(At::Auto, &ends).await, Written::Finished);
+            let landed = self.finish(At::Auto, &ends).await;
+            return all(landed, Written::Finished).map_err(|error| match error {
+                // One row that somebody holds keeps nobody else waiting.
+                BatchError::Blocked(error) => BatchError::Contended(error),
+                error => error,
+            });
         }
         all(self.claim(&requests).await, Written::Claimed)
-    }
-
-    async fn release_claims(&self, claims: &[ClaimId<'_>]) -> Result<()> {
-        self.release(claims).await
     }
 }
 
@@ -90,6 +107,7 @@ fn all<T>(
 ) -> Result<Vec<Written>, BatchError> {
     match results {
         Ok(results) => Ok(results.into_iter().map(written).collect()),
+        Err(error) if error::says_blocked(&error) => Err(BatchError::Blocked(error)),
         Err(error) if error.is_transient() => Err(BatchError::Failed(error)),
         Err(error) => Err(BatchError::Refused(error)),
     }

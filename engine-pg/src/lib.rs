@@ -59,8 +59,9 @@
 //!   server: each then gets the wake
 //!   [`LISTENER_RECONNECTED`](alkstore::LISTENER_RECONNECTED).
 //! - A [`Tx`](alkstore::Tx) is `READ COMMITTED`, and several can write at once. Two that
-//!   publish to one stream do so one after the other; those that publish to several streams
-//!   in different orders can meet in a deadlock, which ends one with a transient error.
+//!   publish to one stream do so one after the other, and one that waits for longer than
+//!   [`PostgresOptions::operation_timeout`] ends in a transient error; those that publish to
+//!   several streams in different orders can meet in a deadlock, which ends one in the same way.
 //! - [`Store::join_tx`](alkstore::Store::join_tx) works at any isolation; above `READ COMMITTED`
 //!   an operation may fail with a transient error, and the whole transaction has to be tried
 //!   again.

@@ -4,9 +4,9 @@ use alkstore::Result;
 use alkstore::engine::{At, Locks};
 
 use crate::Postgres;
-use crate::backend::Statement;
+use crate::backend::{Statement, patience};
 use crate::queue::get;
-use crate::schema::{NOW, sum};
+use crate::schema::{CLOCK, NOW, sum};
 
 /// The statements of this mechanism.
 #[derive(Debug)]
@@ -19,46 +19,59 @@ pub(crate) struct Statements {
 
 impl Statements {
     pub(crate) fn new(schema: &str) -> Self {
-        let clock = format!("clock AS MATERIALIZED (SELECT {NOW} AS now)");
-        let now = "(SELECT now FROM clock)";
-        let held = format!("known.expires_at >= {now}");
-        let own = format!("known.owner = excluded.owner AND {held}");
-        let deadline = sum(now, "$4");
-        // Tokens count the acquisitions of a name, under the lock of its row: a sequence could
-        // hand out the greater one first.
+        let own = "known.owner = excluded.owner AND known.expires_at >= clock.now";
+        let deadline = sum("clock.now", "$4");
+        // Deadlines count from when the row is had: who waited for it would get a lock that has
+        // lapsed. Tokens count the acquisitions of a name, under the lock of its row: a sequence
+        // could hand out the greater one first.
         let acquire = format!(
-            "WITH {clock}
-             INSERT INTO {schema}.locks AS known (name, owner, token, expires_at)
-             VALUES ($2, $3, 1, {deadline})
-             ON CONFLICT (name) DO UPDATE SET
-                 owner = excluded.owner,
-                 token = CASE WHEN {own} THEN known.token ELSE known.token + 1 END,
-                 expires_at = CASE WHEN {own} THEN known.expires_at ELSE excluded.expires_at END
-             WHERE {own} OR known.expires_at IS NULL OR known.expires_at < {now}
-             RETURNING token"
+            "INSERT INTO {schema}.locks AS known (name, owner, token, expires_at)
+             SELECT $2::text, $3::text, 1, {deadline}
+             FROM (SELECT {CLOCK} AS now) AS clock WHERE {patience}
+             ON CONFLICT (name) DO UPDATE SET (owner, token, expires_at) = (
+                 SELECT excluded.owner,
+                     CASE WHEN {own} THEN known.token ELSE known.token + 1 END,
+                     CASE WHEN {own} THEN known.expires_at ELSE {deadline} END
+                 FROM (SELECT {CLOCK} AS now) AS clock
+             )
+             WHERE known.owner = excluded.owner OR known.expires_at IS NULL
+                 OR known.expires_at < {CLOCK}
+             RETURNING token",
+            patience = patience(5)
         );
         let renew = format!(
-            "WITH {clock}
+            "WITH held AS MATERIALIZED (
+                 SELECT name FROM {schema}.locks
+                 WHERE name = $2 AND token = $3 AND {patience} FOR UPDATE
+             ),
+             clock AS MATERIALIZED (SELECT {CLOCK} AS now FROM held)
              UPDATE {schema}.locks SET expires_at = {deadline}
-             WHERE name = $2 AND token = $3 AND expires_at >= {now}
-             RETURNING token"
+             FROM clock WHERE name = $2 AND token = $3 AND expires_at >= clock.now
+             RETURNING token",
+            patience = patience(5)
         );
         let resume = format!(
-            "WITH {clock}
+            "WITH held AS MATERIALIZED (
+                 SELECT name FROM {schema}.locks
+                 WHERE name = $2 AND token = $3 AND {patience} FOR UPDATE
+             ),
+             clock AS MATERIALIZED (SELECT {CLOCK} AS now FROM held)
              UPDATE {schema}.locks SET expires_at = {deadline}
-             WHERE name = $2 AND token = $3 AND expires_at IS NOT NULL
-             RETURNING token"
+             FROM clock WHERE name = $2 AND token = $3 AND expires_at IS NOT NULL
+             RETURNING token",
+            patience = patience(5)
         );
         let release = format!(
             "UPDATE {schema}.locks SET expires_at = NULL
-             WHERE name = $2 AND token = $3 AND expires_at >= (SELECT {NOW})
-             RETURNING token"
+             WHERE name = $2 AND token = $3 AND expires_at >= (SELECT {NOW}) AND {patience}
+             RETURNING token",
+            patience = patience(4)
         );
         Self {
-            acquire: Statement::new("acquiring a lock", acquire),
-            renew: Statement::new("renewing a lock", renew),
-            resume: Statement::new("resuming a lock", resume),
-            release: Statement::new("releasing a lock", release),
+            acquire: Statement::waiting("acquiring a lock", acquire),
+            renew: Statement::waiting("renewing a lock", renew),
+            resume: Statement::waiting("resuming a lock", resume),
+            release: Statement::waiting("releasing a lock", release),
         }
     }
 }

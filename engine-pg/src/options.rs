@@ -9,7 +9,6 @@ use alkstore::{Error, Result};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{PgConnection, PgPool, Row as _};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::Postgres;
@@ -18,9 +17,9 @@ use crate::error::{self, failed};
 use crate::listener::{Config, Listener};
 use crate::login::{Hook, HookError, Login};
 use crate::notify::internal_channel;
-use crate::pool::{Pool, Source, connect};
+use crate::pool::{Connector, Pool, Source};
 use crate::schema::Schema;
-use crate::tx::BEGIN;
+use crate::tx::{BEGIN, TELL};
 
 const OPENING: &str = "opening the database";
 
@@ -111,7 +110,8 @@ impl PostgresOptions {
     }
 
     /// The most connections that operations and transactions use together, by default 10; one
-    /// at least. The listening session comes on top. No meaning over an application's pool.
+    /// at least. The listening session comes on top, and while all are in use one more for a
+    /// moment, to cancel what was given up. No meaning over an application's pool.
     ///
     /// Of this and of every duration here the greatest value means no limit, in effect.
     pub fn pool(mut self, max_connections: u32) -> Self {
@@ -129,9 +129,15 @@ impl PostgresOptions {
         self
     }
 
-    /// How long an operation that commits at once waits for the server, by default 30 seconds,
-    /// zero is refused; and so do the begin and the end of a transaction, each. Then it ends in a transient
-    /// error, and what it asked for may still be done.
+    /// How long an operation waits for the server, by default 30 seconds, zero is
+    /// refused; and so do the begin and
+    /// the end of a transaction, each. Then it ends in a transient error. The server is told to
+    /// cancel it; what it asked for may have been done.
+    ///
+    /// In a [`Tx`](alkstore::Tx) every statement, the application's too, waits for a lock that
+    /// others hold for a little less at most, since `lock_timeout` is set for the transaction; in
+    /// a transaction that the application began, the engine's operations end in time, and then
+    /// it has to be rolled back.
     pub fn operation_timeout(mut self, most: Duration) -> Self {
         self.operation_timeout = most.min(LONGEST);
         self
@@ -252,28 +258,28 @@ impl PostgresOptions {
         if !self.statement_cache {
             options = options.statement_cache_capacity(0);
         }
+        let plain = self.statement_cache;
+        let login = Login::Url(Box::new(options.clone()), self.hook.clone());
+        let first = Connector::pooled(login);
         let migrating = async {
-            let login = Login::Url(Box::new(options.clone()), self.hook.clone());
-            let fresh = login.options(self.acquire_timeout).await?;
-            let mut connection = connect(&fresh, self.acquire_timeout).await?;
+            let session = first.connect(self.acquire_timeout).await;
+            let mut connection = session.map_err(|refused| refused.error)?.connection;
             schema.migrate(&mut connection).await?;
-            let begin = begin_with_defaults(&mut connection).await;
+            let begin = begin_with_defaults(&mut connection, self.operation_timeout, plain).await;
             begin.map_err(|error| failed(OPENING, error))
         };
-        let begin_with_defaults = self.in_time(migrating).await?;
+        let begin = self.in_time(migrating).await?;
         let listener = self.listener_login(Login::Url(Box::new(parse(url)?), self.hook.clone()))?;
-        let plain = self.statement_cache;
-        let begin = if plain {
-            begin_with_defaults
+        let login = Login::Url(Box::new(options), self.hook.clone());
+        let connector = if plain {
+            let isolation = ("default_transaction_isolation", "read committed");
+            let settings = PLANNER.into_iter().chain([isolation]);
+            Connector::plain(login, settings.collect())
         } else {
-            BEGIN.into()
+            Connector::pooled(login)
         };
-        if plain {
-            let isolation = [("default_transaction_isolation", "read committed")];
-            options = options.options(PLANNER).options(isolation);
-        }
-        let own = Source::Own(Login::Url(Box::new(options), self.hook.clone()));
-        let pool = Pool::new(own, self.pool as usize, self.acquire_timeout);
+        let own = Source::Own(Box::new(connector), self.pool as usize);
+        let pool = Pool::new(own, self.acquire_timeout);
         Ok(self.engine(&schema, pool, listener, plain, begin))
     }
 
@@ -282,7 +288,9 @@ impl PostgresOptions {
     /// engine is closed.
     ///
     /// The driver's pool asks the server about each connection at its return, so operations
-    /// take longer than on the engine's own connections. Its sessions plan statements as the
+    /// take longer than on the engine's own connections; and before the engine writes it looks
+    /// whether the application left the session in a transaction, which makes the pool's own
+    /// question (`test_before_acquire`) needless. Its sessions plan statements as the
     /// database says; on the engine's own, `plan_cache_mode` is `force_generic_plan`, and
     /// `enable_seqscan`, `enable_bitmapscan` and `jit` are off, so that a plan from when a queue
     /// was empty is good for a full one too. A pool that works on long queues should set the same.
@@ -313,17 +321,16 @@ impl PostgresOptions {
             // Closed if this fails half-way, with its transaction.
             connection.close_on_drop();
             schema.migrate(&mut connection).await?;
-            default_isolation(&mut connection).await.map_err(opening)
+            let isolation = default_isolation(&mut connection).await.map_err(opening)?;
+            let limit = limit_to_waits(&mut connection, self.operation_timeout).await;
+            Ok((isolation, limit.map_err(opening)?))
         };
-        let isolation = self.in_time(migrating).await?;
+        let (isolation, limit) = self.in_time(migrating).await?;
         let listener = self.listener_login(Login::OfPool(pool.clone()))?;
         let plain = self.statement_cache && isolation == "read committed";
-        let pool = Pool::new(
-            Source::Shared(pool),
-            Semaphore::MAX_PERMITS,
-            self.acquire_timeout,
-        );
-        Ok(self.engine(&schema, pool, listener, plain, BEGIN.into()))
+        let pool = Pool::new(Source::Shared(pool), self.acquire_timeout);
+        let begin = [BEGIN, &limit].concat().into();
+        Ok(self.engine(&schema, pool, listener, plain, begin))
     }
 
     fn engine(
@@ -403,16 +410,86 @@ impl PostgresOptions {
 }
 
 fn parse(url: &str) -> Result<PgConnectOptions> {
+    if let Some(parameter) = unknown_parameter(url) {
+        return Err(Error::InvalidArgument {
+            argument: "url",
+            value: without_password(url),
+            reason: format!(
+                "it has the parameter {parameter:?}, which is none of {}",
+                PARAMETERS.join(", ")
+            )
+            .into(),
+        });
+    }
     PgConnectOptions::from_str(url)
         .map(|options| match options.get_application_name() {
             Some(_) => options,
             None => options.application_name("alkstore"),
         })
-        .map_err(|_| Error::InvalidArgument {
+        // Servers write out all digits by themselves, and a pooler need not take the setting.
+        .map(|options| options.extra_float_digits(None))
+        .map_err(|error| Error::InvalidArgument {
             argument: "url",
             value: without_password(url),
-            reason: "it must be like `postgres://role:password@host:port/database`".into(),
+            reason: format!(
+                "it must be like `postgres://role:password@host:port/database`: {error}"
+            )
+            .into(),
         })
+}
+
+/// What the driver knows; it passes over all others with a warning, and a misspelt `sslmode`
+/// would mean no encryption.
+const PARAMETERS: [&str; 12] = [
+    "application_name",
+    "dbname",
+    "host",
+    "hostaddr",
+    "options",
+    "password",
+    "port",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "user",
+];
+
+/// Other names that the driver knows the same by, and what is its own.
+const OTHER_PARAMETERS: [&str; 7] = [
+    "ssl-mode",
+    "ssl-root-cert",
+    "ssl-ca",
+    "ssl-cert",
+    "ssl-key",
+    "statement-cache-capacity",
+    "",
+];
+
+/// The first parameter of the URL that is none.
+fn unknown_parameter(url: &str) -> Option<&str> {
+    let (_, query) = url.split('#').next()?.split_once('?')?;
+    let mut names = query.split('&').map(|pair| match pair.split_once('=') {
+        Some((name, _)) => name,
+        None => pair,
+    });
+    let known = |name: &&str| {
+        // `options[name]`, whose brackets may be encoded.
+        let (name, setting) = match name.split_once('[').or_else(|| {
+            let (name, rest) = name.split_once('%')?;
+            rest.to_ascii_uppercase()
+                .starts_with("5B")
+                .then_some((name, rest))
+        }) {
+            Some((name, _)) => (name, true),
+            None => (*name, false),
+        };
+        match setting {
+            true => name == "options",
+            false => PARAMETERS.contains(&name) || OTHER_PARAMETERS.contains(&name),
+        }
+    };
+    names.find(|name| !known(name))
 }
 
 /// The URL with nothing in it that a log must not have.
@@ -427,9 +504,18 @@ fn without_password(url: &str) -> String {
     }
 }
 
-/// The begin of a transaction in which statements are planned as in any session of the role.
-async fn begin_with_defaults(connection: &mut PgConnection) -> sqlx::Result<Arc<str>> {
-    let mut begin = BEGIN.to_owned();
+/// The begin of a transaction in which statements are planned as in any session of the role, and
+/// wait for others for a limited time.
+async fn begin_with_defaults(
+    connection: &mut PgConnection,
+    most: Duration,
+    plain: bool,
+) -> sqlx::Result<Arc<str>> {
+    let mut begin = [BEGIN, &limit_to_waits(connection, most).await?].concat();
+    if !plain {
+        begin.push_str(TELL);
+        return Ok(begin.into());
+    }
     for (setting, _) in PLANNER {
         let text = "SELECT quote_literal(current_setting($1))";
         let value = sqlx::query(text).persistent(false).bind(setting);
@@ -437,6 +523,19 @@ async fn begin_with_defaults(connection: &mut PgConnection) -> sqlx::Result<Arc<
         begin.push_str(&format!("; SET LOCAL {setting} = {value}"));
     }
     Ok(begin.into())
+}
+
+/// What follows the begin of a transaction, so that its statements wait for a lock that others
+/// hold as long as operations have, or less if the database or the role says so.
+async fn limit_to_waits(connection: &mut PgConnection, most: Duration) -> sqlx::Result<String> {
+    let text = "SELECT setting::bigint FROM pg_settings WHERE name = 'lock_timeout'";
+    let own = sqlx::query(text).persistent(false).fetch_one(connection);
+    let own: i64 = own.await?.try_get(0)?;
+    // The server is to answer first: it knows what was waited for.
+    let most = most - (most / 2).min(Duration::from_millis(100));
+    let most = i64::from(i32::try_from(most.as_millis()).unwrap_or(i32::MAX).max(1));
+    let limit = if own > 0 { own.min(most) } else { most };
+    Ok(format!("; SET LOCAL lock_timeout = {limit}"))
 }
 
 async fn default_isolation(connection: &mut PgConnection) -> sqlx::Result<String> {
@@ -462,5 +561,45 @@ mod tests {
             let shown = parse(url).expect_err("the URL is none").to_string();
             assert!(url == "secret" || !shown.contains("ret"), "{shown}");
         }
+    }
+
+    #[test]
+    fn unknown_parameters_are_refused() {
+        for (url, parameter) in [
+            ("postgres://app:secret@host/app?sslmod=require", "sslmod"),
+            (
+                "postgres://host/app?sslmode=disable&connect_timeout=3",
+                "connect_timeout",
+            ),
+            ("postgres://host/app?sslMode=require#part", "sslMode"),
+            ("postgres://host/app?optionsx[a]=b", "optionsx[a]"),
+        ] {
+            let error = parse(url).expect_err("the parameter is none");
+            assert!(matches!(
+                error,
+                Error::InvalidArgument {
+                    argument: "url",
+                    ..
+                }
+            ));
+            assert!(
+                error.to_string().contains(&format!("{parameter:?}")),
+                "{error}"
+            );
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+        for url in [
+            "postgres://host/app?sslmode=disable&options=-c%20jit%3Doff",
+            "postgres://host/app?options[jit]=off&options%5Bwork_mem%5D=1MB",
+            "postgres:///app?host=/run/postgresql&",
+        ] {
+            parse(url).expect("the URL is one");
+        }
+    }
+
+    #[test]
+    fn a_parameter_that_makes_no_sense_is_named() {
+        let error = parse("postgres://host/app?sslmode=always").expect_err("there is no such mode");
+        assert!(error.to_string().contains("always"), "{error}");
     }
 }

@@ -10,9 +10,9 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 
 use crate::Postgres;
-use crate::backend::{Arguments, Statement};
+use crate::backend::{Arguments, Statement, patience};
 use crate::error::failed;
-use crate::schema::{NOW, sum};
+use crate::schema::{CLOCK, sum};
 
 /// The statements of this mechanism.
 #[derive(Debug)]
@@ -111,22 +111,31 @@ pub(crate) fn holds(now: &str) -> String {
     format!("coalesce(claim_expires_at, (-9223372036854775808)::bigint) >= {now}")
 }
 
+/// The deadline counts from when the row is had: who waited for it would get a claim that has
+/// lapsed.
 fn extend(schema: &str) -> Statement {
-    let holds = holds("(SELECT now FROM clock)");
-    let deadline = sum("(SELECT now FROM clock)", "$5");
+    let holds = holds("clock.now");
+    let deadline = sum("clock.now", "$5");
+    let patience = patience(6);
+    let claim = "id = $2 AND queue = $3 AND attempts = $4";
     let text = format!(
-        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now)
+        "WITH held AS MATERIALIZED (
+             SELECT id FROM {schema}.jobs WHERE {claim} AND {patience} FOR UPDATE
+         ),
+         clock AS MATERIALIZED (SELECT {CLOCK} AS now FROM held)
          UPDATE {schema}.jobs SET claim_expires_at = {deadline}
-         WHERE id = $2 AND queue = $3 AND attempts = $4
-             AND {holds}
+         FROM clock WHERE {claim} AND {holds}
          RETURNING id"
     );
-    Statement::new("extending a claim", text)
+    Statement::waiting("extending a claim", text)
 }
 
 fn cancel(schema: &str) -> Statement {
-    let text = format!("DELETE FROM {schema}.jobs WHERE id = $1 AND queue = $2 RETURNING id");
-    Statement::new("cancelling a job", text)
+    let patience = patience(3);
+    let text = format!(
+        "DELETE FROM {schema}.jobs WHERE id = $1 AND queue = $2 AND {patience} RETURNING id"
+    );
+    Statement::waiting("cancelling a job", text)
 }
 
 fn find(schema: &str) -> Statement {

@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 use sqlx::postgres::PgRow;
 
 use crate::Postgres;
-use crate::backend::{Arguments, Statement};
+use crate::backend::{Arguments, Statement, patience};
 use crate::notify::{Waking, wake_all};
 use crate::queue::get;
 use crate::schema::{NOW, sum, sum_up};
@@ -28,10 +28,13 @@ pub(crate) struct Statements {
 
 impl Statements {
     pub(crate) fn new(schema: &str, channel: &str) -> Self {
-        let delete = format!("DELETE FROM {schema}.schedules WHERE name = $1 RETURNING name");
+        let delete = format!(
+            "DELETE FROM {schema}.schedules WHERE name = $1 AND {patience} RETURNING name",
+            patience = patience(2)
+        );
         Self {
             upsert: upsert(schema, channel),
-            delete: Statement::new("deleting a schedule", delete),
+            delete: Statement::waiting("deleting a schedule", delete),
             read: Statement::reading("reading the schedules", agenda(schema, "")),
             read_and_keep: Statement::new("reading the schedules", agenda(schema, "FOR UPDATE")),
             reset: reset(schema),
@@ -43,6 +46,7 @@ impl Statements {
 fn upsert(schema: &str, channel: &str) -> Statement {
     let next_at = sum("(SELECT now FROM clock)", "$4");
     let wake = wake_all(channel, "$12::text[]");
+    let patience = patience(14);
     let text = format!(
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
          stored AS (
@@ -51,7 +55,7 @@ fn upsert(schema: &str, channel: &str) -> Statement {
                  visibility_timeout_s, max_attempts, backoff_base_s, dead_letter_retention_s,
                  next_at
              )
-             VALUES ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $13, {next_at})
+             SELECT $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $13, {next_at} WHERE {patience}
              ON CONFLICT (name) DO UPDATE SET
                  spec = excluded.spec,
                  interval_s = excluded.interval_s,
@@ -69,7 +73,7 @@ fn upsert(schema: &str, channel: &str) -> Statement {
          )
          SELECT next_at, {wake} FROM stored"
     );
-    Statement::new("storing a schedule", text)
+    Statement::waiting("storing a schedule", text)
 }
 
 /// One row at least, with the server's now, the microseconds since, and the earliest boundary.
@@ -113,6 +117,7 @@ fn reset(schema: &str) -> Statement {
 }
 
 fn advance(schema: &str) -> Statement {
+    let patience = patience(4);
     let text = format!(
         "WITH seen AS MATERIALIZED (
              SELECT schedules.name, given.next_at, ordinal
@@ -120,6 +125,7 @@ fn advance(schema: &str) -> Statement {
                  WITH ORDINALITY AS given (name, seen_at, next_at, ordinal)
              JOIN {schema}.schedules ON schedules.name = given.name
                  AND schedules.next_at = given.seen_at
+             WHERE {patience}
              ORDER BY schedules.next_at, schedules.name
              FOR UPDATE OF schedules
          ),
@@ -130,7 +136,7 @@ fn advance(schema: &str) -> Statement {
          )
          SELECT ordinal FROM known"
     );
-    Statement::new("moving schedules on", text)
+    Statement::waiting("moving schedules on", text)
 }
 
 impl Schedules for Postgres {

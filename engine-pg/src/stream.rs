@@ -6,8 +6,7 @@ use sqlx::PgConnection;
 use sqlx::postgres::PgRow;
 
 use crate::Postgres;
-use crate::backend::{Arguments, Statement};
-
+use crate::backend::{Arguments, Statement, patience};
 use crate::notify::{Waking, wake_all, wake_one};
 use crate::queue::{count, get};
 use crate::schema::{CLOCK, literal};
@@ -41,10 +40,11 @@ impl Statements {
             format!("SELECT \"offset\" FROM {schema}.offsets WHERE stream = $1 AND consumer = $2");
         let save = format!(
             "INSERT INTO {schema}.offsets AS saved (stream, consumer, \"offset\")
-             VALUES ($1, $2, $3)
+             SELECT $1::text, $2::text, $3::bigint WHERE {patience}
              ON CONFLICT (stream, consumer) DO UPDATE SET \"offset\" = excluded.\"offset\"
              WHERE saved.\"offset\" < excluded.\"offset\"
-             RETURNING true"
+             RETURNING true",
+            patience = patience(4)
         );
         let trim = format!(
             "WITH trimmed AS (
@@ -89,7 +89,7 @@ impl Statements {
                 format!("{held} {events} AND \"offset\" > (SELECT \"offset\" FROM held) {order}"),
             ),
             read_page: Statement::reading(reading, page),
-            save: Statement::new("saving an offset", save),
+            save: Statement::waiting("saving an offset", save),
             find: Statement::reading("reading an offset", saved),
             find_held: Statement::new(
                 "reading an offset",
@@ -104,8 +104,9 @@ impl Statements {
 /// of the last; nothing if the stream is new, which takes [`append_to_new`]. See [`append`].
 fn append_to_one(schema: &str, channel: &str) -> Statement {
     let head = format!(
-        "UPDATE {schema}.streams SET head = head + cardinality($4) WHERE name = $2
-         RETURNING id, head"
+        "UPDATE {schema}.streams SET head = head + cardinality($4) WHERE name = $2 AND {patience}
+         RETURNING id, head",
+        patience = patience(6)
     );
     append_at(schema, channel, &head)
 }
@@ -114,9 +115,10 @@ fn append_to_one(schema: &str, channel: &str) -> Statement {
 /// where it then finds the stream.
 fn append_to_new(schema: &str, channel: &str) -> Statement {
     let head = format!(
-        "INSERT INTO {schema}.streams AS known (name, head) VALUES ($2, cardinality($4))
+        "INSERT INTO {schema}.streams AS known (name, head) SELECT $2::text, cardinality($4) WHERE {patience}
          ON CONFLICT (name) DO UPDATE SET head = known.head + excluded.head
-         RETURNING id, head"
+         RETURNING id, head",
+        patience = patience(6)
     );
     append_at(schema, channel, &head)
 }
@@ -139,7 +141,7 @@ fn append_at(schema: &str, channel: &str, head: &str) -> Statement {
          )
          SELECT head, {wake} FROM locked"
     );
-    Statement::new(DOING, text)
+    Statement::waiting(DOING, text)
 }
 
 /// SQL for the id of a stream, a new one if there is no stream of the name. Streams are never
@@ -159,6 +161,7 @@ fn id_of(schema: &str, name: &str) -> String {
 /// come. Several streams are locked in the order of their names.
 fn append(schema: &str, channel: &str) -> Statement {
     let (id, wake) = (id_of(schema, "stream"), wake_all(channel, "$5::text[]"));
+    let patience = patience(6);
     let text = format!(
         "WITH given AS MATERIALIZED (
              SELECT *, row_number() OVER (PARTITION BY stream ORDER BY ordinal) AS nth,
@@ -170,7 +173,7 @@ fn append(schema: &str, channel: &str) -> Statement {
              INSERT INTO {schema}.streams AS known (id, name, head) OVERRIDING SYSTEM VALUE
              SELECT {id}, stream, size
              FROM (
-                 SELECT stream, count(*) AS size FROM given
+                 SELECT stream, count(*) AS size FROM given WHERE {patience}
                  GROUP BY stream ORDER BY stream COLLATE \"C\"
              ) AS sizes
              ON CONFLICT (name) DO UPDATE SET head = known.head + excluded.head
@@ -188,7 +191,7 @@ fn append(schema: &str, channel: &str) -> Statement {
          )
          SELECT \"offset\", {wake} FROM placed ORDER BY ordinal"
     );
-    Statement::new(DOING, text)
+    Statement::waiting(DOING, text)
 }
 
 impl Streams for Postgres {

@@ -29,11 +29,15 @@ mod process;
 mod schema;
 #[path = "postgres/server.rs"]
 mod server;
+#[path = "postgres/sessions.rs"]
+mod sessions;
 #[path = "postgres/stream.rs"]
 mod stream;
 #[path = "postgres/support.rs"]
 mod support;
 #[path = "postgres/tx.rs"]
 mod tx;
+#[path = "postgres/waiting.rs"]
+mod waiting;
 #[path = "postgres/wire.rs"]
 mod wire;

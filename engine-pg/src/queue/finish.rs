@@ -7,7 +7,7 @@ use alkstore::engine::{At, ClaimEnd, ClaimId, Outcome, Results, Topic};
 use sqlx::PgConnection;
 
 use crate::Postgres;
-use crate::backend::Statement;
+use crate::backend::{Statement, patience};
 use crate::notify::{had_room, wake_all, wake_later, wake_with_room};
 use crate::queue::{bury, get, holds};
 use crate::schema::{NOW, sum};
@@ -17,12 +17,14 @@ const DOING: &str = "ending claims";
 /// One claim, done: the shortest way for what happens most.
 pub(super) fn ack(schema: &str) -> Statement {
     let holds = holds(&format!("(SELECT {NOW})"));
+    let patience = patience(5);
     let text = format!(
         "DELETE FROM {schema}.jobs
          WHERE id = $2 AND queue = $3 AND attempts = $4 AND {holds}
+             AND {patience}
          RETURNING id"
     );
-    Statement::new("ending a claim", text)
+    Statement::waiting("ending a claim", text)
 }
 
 /// The claims `$2` of jobs of queue `$3` in their attempt `$4`, all done. Returns the ids of those
@@ -32,12 +34,14 @@ pub(super) fn ack(schema: &str) -> Statement {
 /// meet this in a circle: then the server ends one of the two, and it is tried again.
 pub(super) fn ack_alike(schema: &str) -> Statement {
     let holds = holds(&format!("(SELECT {NOW})"));
+    let patience = patience(5);
     let text = format!(
         "DELETE FROM {schema}.jobs
          WHERE id = ANY ($2::bigint[]) AND queue = $3 AND attempts = $4 AND {holds}
+             AND {patience}
          RETURNING id"
     );
-    Statement::new(DOING, text)
+    Statement::waiting(DOING, text)
 }
 
 /// Claims by id `$2`, queue `$3` and attempts `$4`, all done. Returns as [`finish`] does.
@@ -46,6 +50,7 @@ pub(super) fn ack_alike(schema: &str) -> Statement {
 /// was empty, reads all of it.
 pub(super) fn ack_all(schema: &str) -> Statement {
     let holds = holds("(SELECT now FROM clock)");
+    let patience = patience(5);
     let text = format!(
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
          held AS MATERIALIZED (
@@ -54,7 +59,7 @@ pub(super) fn ack_all(schema: &str) -> Statement {
                  WITH ORDINALITY AS given (id, queue, attempt, ordinal)
              JOIN {schema}.jobs ON jobs.id = given.id AND jobs.queue = given.queue
                  AND jobs.attempts = given.attempt
-             WHERE jobs.id = ANY ($2) AND {holds}
+             WHERE jobs.id = ANY ($2) AND {holds} AND {patience}
              ORDER BY jobs.id
              FOR UPDATE OF jobs
          ),
@@ -63,7 +68,7 @@ pub(super) fn ack_all(schema: &str) -> Statement {
          )
          SELECT min(ordinal) FROM held GROUP BY id"
     );
-    Statement::new(DOING, text)
+    Statement::waiting(DOING, text)
 }
 
 /// Claims by id `$2`, queue `$3` and attempts `$4`, to end as `$5` says (done, again, dead),
@@ -79,6 +84,7 @@ pub(super) fn finish(schema: &str, channel: &str) -> Statement {
     let bury = bury(schema, "true");
     let wakes = "ARRAY(SELECT DISTINCT wake FROM landed WHERE outcome = 'again' AND wake <> '')";
     let wake = wake_all(channel, wakes);
+    let patience = patience(9);
     let text = format!(
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
          held AS MATERIALIZED (
@@ -91,7 +97,7 @@ pub(super) fn finish(schema: &str, channel: &str) -> Statement {
              )
              JOIN {schema}.jobs ON jobs.id = given.id AND jobs.queue = given.queue
                  AND jobs.attempts = given.attempt
-             WHERE jobs.id = ANY ($2) AND {holds}
+             WHERE jobs.id = ANY ($2) AND {holds} AND {patience}
              ORDER BY jobs.id
              FOR UPDATE OF jobs
          ),
@@ -115,7 +121,7 @@ pub(super) fn finish(schema: &str, channel: &str) -> Statement {
          )
          SELECT ordinal, {wake} FROM landed"
     );
-    Statement::new(DOING, text)
+    Statement::waiting(DOING, text)
 }
 
 /// Claims by id `$2`, queue `$3` and attempts `$4`, to give back as if they had never been.

@@ -116,7 +116,7 @@ async fn an_exhausted_pool_says_so() {
     let database = database();
     let options = PostgresOptions::new()
         .pool(1)
-        .acquire_timeout(Duration::from_millis(50));
+        .acquire_timeout(Duration::from_millis(500));
     let store = open_with(&database, options).await;
     let tx = store.begin_tx().await.unwrap();
     let error = soon(queue(&store, "work").claim_one("w"))

@@ -94,7 +94,7 @@ async fn all_works_through_pgbouncer() {
         return;
     };
     let database = server.create_database();
-    let bouncer = Bouncer::before(&server, &database);
+    let bouncer = Bouncer::before(&server, &database, "transaction");
     let open = || async { Store::new(options().open(&bouncer.url).await.unwrap()) };
     let stores = [open().await, open().await];
     all_works(&stores).await;
@@ -108,7 +108,34 @@ async fn all_works_through_pgbouncer() {
     assert!(soon(wakes.recv()).await.is_some());
 }
 
-/// A pgbouncer in transaction mode, with two sessions.
+/// Through a pooler that gives each client a session, and takes no settings at its start, all
+/// works; settings in the URL are refused for good.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs pgbouncer: apt-get install -y pgbouncer, then run with --ignored"]
+async fn sessions_of_a_pooler_are_set_up_later() {
+    let server = PostgresServer::start(&ServerOptions::new());
+    let database = server.create_database();
+    let bouncer = Bouncer::before(&server, &database, "session");
+    let options = || PostgresOptions::new().listen(false).pool(2);
+    let store = Store::new(options().open(&bouncer.url).await.unwrap());
+    let work = queue(&store, "work");
+    enqueue(&work, 1).await;
+    let mut tx = store.begin_tx().await.unwrap();
+    tx.enqueue_tx("work", EnqueueOpts::default(), &2)
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(work.claim_batch("w", 3).await.unwrap().len(), 2);
+    let url = format!("{}&options[jit]=off", bouncer.url);
+    let error = options().open(&url).await.unwrap_err();
+    assert!(!error.is_transient(), "{error}");
+    assert!(
+        error.to_string().contains("a pooler is in between"),
+        "{error}"
+    );
+}
+
+/// A pgbouncer with two sessions.
 struct Bouncer {
     process: Child,
     folder: std::path::PathBuf,
@@ -116,20 +143,19 @@ struct Bouncer {
 }
 
 impl Bouncer {
-    fn before(server: &PostgresServer, database: &Database<'_>) -> Self {
+    fn before(server: &PostgresServer, database: &Database<'_>, mode: &str) -> Self {
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap()
             .port();
-        let folder = std::env::temp_dir().join(format!("alkpgb-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("alkpgb-{}-{port}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let (_, server_port) = server.address();
         let config = format!(
             "[databases]\n* = host=127.0.0.1 port={server_port} user=postgres\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\n\
-             pool_mode = transaction\ndefault_pool_size = 2\nunix_socket_dir =\n\
-             ignore_startup_parameters = extra_float_digits\n"
+             pool_mode = {mode}\ndefault_pool_size = 2\nunix_socket_dir =\n"
         );
         let path = folder.join("pgbouncer.ini");
         fs::write(&path, config).unwrap();
