@@ -68,7 +68,7 @@ mutants! {
         ReadInclusive ReadIgnoresLimit ReadCrossesStreams ReadIgnoresConsumer KeyLost KeyBlank
         EventTimeForgotten SavedOffsetMovesBack NegativeSaveStored SaveStopsAtHead
         ConsumersShareOffset StreamsShareConsumers TrimExclusive TrimMiscounts
-        TrimForgetsConsumers TrimCrossesStreams;
+        TrimForgetsConsumers TrimCrossesStreams TrimInOneStep TrimStopsEarly;
     [stream tx] OffsetsHaveHoles;
 
     [queue] DelayAbsolute DelayIgnored RunAtNotBeforeNow PriorityNarrowed ExpiresAbsolute OverflowWraps VisibilityForgotten
@@ -88,7 +88,7 @@ mutants! {
         DiedAtForgotten DeadAreInvisible;
     [queue] CancelMissesHeld CancelTakesDead CancelCrossesQueues SweepMissesHeld
         SweepCountsNothing SweepDeletesExpired SweepCrossesQueues SweepPurgesEarly
-        SweepPurgesUnstamped SweepNeverPurges;
+        SweepPurgesUnstamped SweepNeverPurges SweepInOneStep SweepStopsEarly ClaimAlwaysBuries;
 
     [lock] LockGivenTwice LocksShareName LockLapsesEarly LockLapsesLate SameOwnerRefused
         ReaskLengthens ReaskChangesToken TokenReused RenewAdds RenewRevives StaleTokenRenews

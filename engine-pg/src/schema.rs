@@ -10,6 +10,9 @@ use crate::{lock, notify, queue, scheduler, stream};
 /// The steps from one version to the next, from an empty database on.
 const MIGRATIONS: [&str; 1] = [include_str!("schema/v1.sql")];
 
+/// The indexes of pending jobs; databases of the same version were made with another one.
+const LINES: &str = include_str!("schema/lines.sql");
+
 /// The oldest server whose SQL has what the statements use (materialized subqueries).
 const OLDEST_SERVER: u32 = 120_000;
 
@@ -82,8 +85,8 @@ impl Schema {
     pub(crate) async fn migrate(&self, connection: &mut PgConnection) -> Result<()> {
         check_server(connection)?;
         match self.version(connection).await? {
-            version if version == newest() => Ok(()),
             version if version > newest() => Err(too_new(version)),
+            version if version == newest() && self.has_lines(connection).await? => Ok(()),
             _ => self.migrate_in_line(connection).await,
         }
     }
@@ -104,6 +107,10 @@ impl Schema {
         }
         if version < newest() {
             self.apply(connection, version).await.map_err(opening)?;
+        } else if !self.has_lines(connection).await? {
+            let text = LINES.replace("{schema}", &self.quoted());
+            let made = sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection);
+            made.await.map_err(opening)?;
         }
         connection.execute("COMMIT").await.map_err(opening)?;
         Ok(())
@@ -123,7 +130,7 @@ impl Schema {
                 .await?;
         }
         let done = usize::try_from(version).unwrap_or(0);
-        for step in MIGRATIONS.iter().skip(done) {
+        for step in MIGRATIONS.iter().skip(done).chain([&LINES]) {
             let text = step.replace("{schema}", &schema);
             sqlx::raw_sql(AssertSqlSafe(text))
                 .execute(&mut *connection)
@@ -139,6 +146,17 @@ impl Schema {
             .execute(&mut *connection)
             .await?;
         Ok(())
+    }
+
+    /// Whether the indexes of pending jobs are today's.
+    async fn has_lines(&self, connection: &mut PgConnection) -> Result<bool> {
+        let old = sqlx::query(
+            "SELECT FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+             WHERE nspname = $1 AND relname = 'jobs_pending'",
+        );
+        let old = old.persistent(false).bind(&self.name);
+        let old = old.fetch_optional(&mut *connection).await;
+        Ok(old.map_err(|error| failed(OPENING, error))?.is_none())
     }
 
     /// The version that the database has, 0 if it has none.
