@@ -10,9 +10,9 @@ use std::time::Duration;
 use alkstore::engine::{
     Advance, After, Agenda, At, Backend, Batch, BatchError, Batches, Batching, ClaimEnd, ClaimId,
     ClaimRequest, Locks, NewEvent, NewJob, NewSchedule, Notify, Queues, Results, Schedules,
-    Streams, Topic, Transaction, WakeHub, Wakes, Write, Written,
+    Streams, SweepStep, Topic, Transaction, TrimStep, WakeHub, Wakes, Write, Written,
 };
-use alkstore::{Error, Job, Result, StreamEvent, Swept, WakeReceiver};
+use alkstore::{Error, Job, Result, StreamEvent, WakeReceiver};
 
 /// A payload of about what a small job or event weighs: an id and a few words.
 pub const PAYLOAD: &str = "a payload of about one hundred bytes, as jobs and events have that \
@@ -105,8 +105,8 @@ impl Queues for Null {
         Ok(None)
     }
 
-    async fn sweep_jobs(&self, _queue: &str) -> Result<Swept> {
-        Ok(Swept::default())
+    async fn sweep_jobs(&self, _queue: &str) -> Result<SweepStep> {
+        Ok(SweepStep::default())
     }
 }
 
@@ -158,8 +158,8 @@ impl Streams for Null {
         Ok(0)
     }
 
-    async fn trim_events(&self, _stream: &str, _horizon: i64) -> Result<u64> {
-        Ok(0)
+    async fn trim_events(&self, _stream: &str, _after: i64, _horizon: i64) -> Result<TrimStep> {
+        Ok(TrimStep::default())
     }
 }
 

@@ -68,7 +68,7 @@ mutants! {
         ReadInclusive ReadIgnoresLimit PageIgnoresBytes ReadCrossesStreams ReadIgnoresConsumer KeyLost KeyBlank
         EventTimeForgotten SavedOffsetMovesBack SaveNeverMoves NegativeSaveStored SaveStopsAtHead
         ConsumersShareOffset StreamsShareConsumers TrimExclusive TrimMiscounts
-        TrimForgetsConsumers TrimCrossesStreams;
+        TrimForgetsConsumers TrimCrossesStreams TrimInOneStep TrimStopsEarly;
     [stream tx] OffsetsHaveHoles;
 
     [queue] DelayAbsolute DelayIgnored RunAtNotBeforeNow PriorityNarrowed ExpiresAbsolute OverflowWraps VisibilityForgotten
@@ -88,7 +88,7 @@ mutants! {
         DiedAtForgotten DeadAreInvisible;
     [queue] CancelMissesHeld CancelTakesDead CancelCrossesQueues SweepMissesHeld
         SweepCountsNothing SweepDeletesExpired SweepCrossesQueues SweepPurgesEarly
-        SweepPurgesUnstamped SweepNeverPurges;
+        SweepPurgesUnstamped SweepNeverPurges SweepInOneStep SweepStopsEarly ClaimAlwaysBuries;
 
     [batch] DroppedClaimsStay DroppedClaimsCount;
 

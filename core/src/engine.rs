@@ -196,8 +196,37 @@ pub struct ClaimEnd<'a> {
     pub outcome: Outcome<'a>,
 }
 
-/// The most lapsed claims, and the most expired jobs, that one claim looks at.
-pub const MOST_SWEPT_PER_CLAIM: i64 = 1000;
+/// The most lapsed claims that one claim ends.
+pub const MOST_LAPSED_PER_CLAIM: i64 = 1000;
+
+/// The most expired jobs that one claim moves to dead.
+pub const MOST_EXPIRED_PER_CLAIM: i64 = 200;
+
+/// A claim that hands out all it was asked for moves expired jobs to dead only where no more
+/// than these are overdue: its cost must not follow their number.
+pub const FEW_EXPIRED: i64 = 16;
+
+/// The most jobs that one step of a sweep, and the most events that one step of a trim, takes.
+/// An engine takes fewer where that many would hold others up, or where they are large.
+pub const MOST_PER_STEP: i64 = 1000;
+
+/// What one step of a sweep did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SweepStep {
+    /// The jobs of this step.
+    pub swept: Swept,
+    /// Whether there may be more to sweep.
+    pub more: bool,
+}
+
+/// What one step of a trim did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TrimStep {
+    /// The number of events deleted.
+    pub trimmed: u64,
+    /// The last offset of the step, where there may be more to trim after it.
+    pub next: Option<i64>,
+}
 
 /// The last error of a job whose claims lapsed until no attempts were left.
 pub const MAX_ATTEMPTS_EXCEEDED: &str = "max attempts exceeded";
@@ -215,11 +244,15 @@ pub trait Queues: Backend {
         jobs: &[NewJob<'_>],
     ) -> impl Future<Output = Result<Results<i64>>> + Send;
 
-    /// Hands out jobs: for each request first up to [`MOST_SWEPT_PER_CLAIM`] expired jobs of
-    /// its queue go to dead ([`EXPIRED`]) and as many lapsed claims end, most overdue first:
-    /// pending again, or dead ([`MAX_ATTEMPTS_EXCEEDED`]) with no attempts left. Then
+    /// Hands out jobs: for each request first up to [`MOST_LAPSED_PER_CLAIM`] lapsed claims
+    /// of its queue end, most overdue first: jobs past their expiry are dead ([`EXPIRED`]),
+    /// those without attempts left too ([`MAX_ATTEMPTS_EXCEEDED`]), others pending. Then
     /// pending jobs that are ready and not expired are claimed, by priority from high to
     /// low, `run_at`, id, and come back in that order.
+    ///
+    /// Expired jobs go to dead ([`EXPIRED`]), most overdue first: all if there are no more than
+    /// [`FEW_EXPIRED`], up to [`MOST_EXPIRED_PER_CLAIM`] where fewer jobs were handed out than
+    /// the request asked for, otherwise none. They are never handed out, whatever their number.
     fn claim_jobs(
         &self,
         requests: &[ClaimRequest<'_>],
@@ -252,9 +285,10 @@ pub trait Queues: Backend {
         id: i64,
     ) -> impl Future<Output = Result<Option<Job>>> + Send;
 
-    /// Moves every live job of the queue past its expiry to dead ([`EXPIRED`]) and deletes
-    /// every dead one past its retention.
-    fn sweep_jobs(&self, queue: &str) -> impl Future<Output = Result<Swept>> + Send;
+    /// Does one step of a sweep, a commit of its own: moves live jobs of the queue past their
+    /// expiry to dead ([`EXPIRED`]), most overdue first, and deletes dead ones past their
+    /// retention; [`MOST_PER_STEP`] of both together at most, and at least one of what there is.
+    fn sweep_jobs(&self, queue: &str) -> impl Future<Output = Result<SweepStep>> + Send;
 }
 
 /// An event to append.
@@ -329,8 +363,15 @@ pub trait Streams: Backend {
         consumer: &str,
     ) -> impl Future<Output = Result<i64>> + Send;
 
-    /// Deletes the events up to and including `horizon` and returns how many. Wakes nobody.
-    fn trim_events(&self, stream: &str, horizon: i64) -> impl Future<Output = Result<u64>> + Send;
+    /// Does one step of a trim, a commit of its own: deletes events after the offset `after`,
+    /// up to and including `horizon`, in their order; [`MOST_PER_STEP`] at most, and at least
+    /// one of what there is. Wakes nobody.
+    fn trim_events(
+        &self,
+        stream: &str,
+        after: i64,
+        horizon: i64,
+    ) -> impl Future<Output = Result<TrimStep>> + Send;
 }
 
 /// Named locks.

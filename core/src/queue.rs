@@ -323,13 +323,17 @@ impl<E: Engine> Queue<E> {
     /// Moves every live job past its expiry to dead and deletes every dead job past its
     /// retention. Nothing else does the latter: call it as often as suits.
     ///
+    /// It works in bounded steps, each a commit of its own: other callers pass in between,
+    /// however much there is to sweep.
+    ///
     /// # Errors
     ///
-    /// [`Error::Database`](crate::Error::Database).
+    /// [`Error::Database`](crate::Error::Database). The steps before the one that failed stay
+    /// done; another call goes on from there.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has swept or has not.
+    /// A dropped call leaves whole steps done, and the rest for the next call.
     ///
     /// ```
     /// # use alkstore::{Engine, Queue, Result};
@@ -339,7 +343,16 @@ impl<E: Engine> Queue<E> {
     /// # Ok(()) }
     /// ```
     pub async fn sweep_expired(&self) -> Result<Swept> {
-        self.store.live()?.sweep_jobs(&self.name).await
+        let mut swept = Swept::default();
+        loop {
+            let step = self.store.live()?.sweep_jobs(&self.name).await?;
+            swept.expired += step.swept.expired;
+            swept.purged += step.swept.purged;
+            if !step.more {
+                return Ok(swept);
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     /// A receiver of this queue's wakes: an enqueue wakes it, with no notify call, and so

@@ -275,13 +275,17 @@ impl<E: Engine> Stream<E> {
     /// Deletes the events up to and including `horizon` and returns how many. Wakes nobody;
     /// later events keep their offsets, saved offsets stay, and no offset is used again.
     ///
+    /// It works from the oldest event on in bounded steps, each a commit of its own: other
+    /// callers pass in between, however much there is to trim.
+    ///
     /// # Errors
     ///
-    /// [`Error::Database`](crate::Error::Database).
+    /// [`Error::Database`](crate::Error::Database). The steps before the one that failed stay
+    /// done; another call goes on from there.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has trimmed or has not.
+    /// A dropped call leaves whole steps done, and the rest for the next call.
     ///
     /// ```
     /// # use alkstore::{Engine, Result, Stream};
@@ -291,7 +295,17 @@ impl<E: Engine> Stream<E> {
     /// # Ok(()) }
     /// ```
     pub async fn trim_to(&self, horizon: i64) -> Result<u64> {
-        self.store.live()?.trim_events(&self.name, horizon).await
+        let (mut trimmed, mut after) = (0, 0);
+        loop {
+            let engine = self.store.live()?;
+            let step = engine.trim_events(&self.name, after, horizon).await?;
+            trimmed += step.trimmed;
+            match step.next {
+                Some(next) if next < horizon => after = next,
+                _ => return Ok(trimmed),
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Follows the stream from the offset that `consumer` saved: everything that is there,

@@ -3,8 +3,10 @@
 mod claim;
 mod finish;
 mod insert;
+mod line;
+mod sweep;
 
-use alkstore::engine::{At, ClaimEnd, ClaimId, ClaimRequest, NewJob, Queues, Results};
+use alkstore::engine::{At, ClaimEnd, ClaimId, ClaimRequest, NewJob, Queues, Results, SweepStep};
 use alkstore::{Job, JobState, Result, Swept};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
@@ -31,7 +33,7 @@ pub(crate) struct Statements {
     release: Statement,
     cancel: Statement,
     find: Statement,
-    sweep_all: Statement,
+    sweep_step: Statement,
 }
 
 impl Statements {
@@ -42,7 +44,7 @@ impl Statements {
             insert: insert::insert(schema, channel),
             claim_head: claim::claim_head(schema),
             claim: claim::claim(schema),
-            sweep: claim::sweep(schema),
+            sweep: sweep::sweep(schema),
             ack: finish::ack(schema),
             ack_alike: finish::ack_alike(schema),
             ack_all: finish::ack_all(schema),
@@ -51,10 +53,14 @@ impl Statements {
             release: finish::release(schema),
             cancel: cancel(schema),
             find: find(schema),
-            sweep_all: claim::sweep_all(schema),
+            sweep_step: sweep::sweep_step(schema),
         }
     }
 }
+
+/// The most bytes of payloads that one step of a sweep or a trim takes, unless its first row alone
+/// has more.
+pub(crate) const MOST_BYTES_PER_STEP: i64 = 8 << 20;
 
 /// What is read of a live job, in this order; [`job`] reads it.
 pub(crate) const LIVE: &str = "id, queue, payload, priority, run_at, attempts, max_attempts, \
@@ -207,13 +213,15 @@ impl Queues for Postgres {
         rows.first().map(job).transpose()
     }
 
-    async fn sweep_jobs(&self, queue: &str) -> Result<Swept> {
+    async fn sweep_jobs(&self, queue: &str) -> Result<SweepStep> {
         let inner = self.inner();
         let arguments = || inner.arguments().add(queue);
         let rows = inner
-            .run(At::Auto, &inner.statements.queue.sweep_all, arguments)
+            .run(At::Auto, &inner.statements.queue.sweep_step, arguments)
             .await?;
-        Ok(Swept::new(count(rows.first(), 0)?, count(rows.first(), 1)?))
+        let swept = Swept::new(count(rows.first(), 0)?, count(rows.first(), 1)?);
+        let more = rows.first().map_or(Ok(false), |row| get(row, 2))?;
+        Ok(SweepStep { swept, more })
     }
 }
 

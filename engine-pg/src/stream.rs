@@ -1,6 +1,6 @@
 //! Streams in SQL.
 
-use alkstore::engine::{After, At, NewEvent, Results, Streams, Topic};
+use alkstore::engine::{After, At, MOST_PER_STEP, NewEvent, Results, Streams, Topic, TrimStep};
 use alkstore::{Result, StreamEvent};
 use sqlx::PgConnection;
 use sqlx::postgres::PgRow;
@@ -8,7 +8,7 @@ use sqlx::postgres::PgRow;
 use crate::Postgres;
 use crate::backend::{Arguments, Statement, patience};
 use crate::notify::{Waking, wake_all, wake_one};
-use crate::queue::{count, get};
+use crate::queue::{MOST_BYTES_PER_STEP, count, get};
 use crate::schema::{CLOCK, literal};
 
 const DOING: &str = "publishing";
@@ -45,13 +45,6 @@ impl Statements {
              WHERE saved.\"offset\" < excluded.\"offset\"
              RETURNING true",
             patience = patience(4)
-        );
-        let trim = format!(
-            "WITH trimmed AS (
-                 DELETE FROM {schema}.events WHERE stream = {id} AND \"offset\" <= $2
-                 RETURNING \"offset\"
-             )
-             SELECT count(*) FROM trimmed"
         );
         // In a transaction the consumer's row is locked, made if there is none, and what is read
         // of it is its newest version: whoever waited for the lock sees what the holder saved.
@@ -95,9 +88,41 @@ impl Statements {
                 "reading an offset",
                 format!("{held} SELECT \"offset\" FROM held"),
             ),
-            trim: Statement::new("trimming a stream", trim),
+            trim: trim(schema),
         }
     }
+}
+
+/// Deletes events of the stream `$1` after the offset `$2` and up to `$3`, as many as one step
+/// takes, and returns how many, the last one's offset, and whether there may be more.
+fn trim(schema: &str) -> Statement {
+    let text = format!(
+        "WITH sized AS MATERIALIZED (
+             SELECT \"offset\", pg_column_size(payload)::bigint AS size FROM {schema}.events
+             WHERE stream = (SELECT id FROM {schema}.streams WHERE name = $1)
+                 AND \"offset\" > $2 AND \"offset\" <= $3
+             ORDER BY \"offset\" LIMIT {MOST_PER_STEP}
+         ),
+         summed AS (
+             SELECT \"offset\", sum(size) OVER (
+                 ORDER BY \"offset\" ROWS UNBOUNDED PRECEDING
+             ) - size AS before FROM sized
+         ),
+         step AS MATERIALIZED (
+             SELECT max(\"offset\") AS last, count(*) AS rows FROM summed
+             WHERE before < {MOST_BYTES_PER_STEP}
+         ),
+         trimmed AS (
+             DELETE FROM {schema}.events
+             WHERE stream = (SELECT id FROM {schema}.streams WHERE name = $1)
+                 AND \"offset\" > $2 AND \"offset\" <= (SELECT last FROM step)
+             RETURNING \"offset\"
+         )
+         SELECT (SELECT count(*) FROM trimmed), last,
+             rows = {MOST_PER_STEP} OR rows < (SELECT count(*) FROM sized)
+         FROM step"
+    );
+    Statement::new("trimming a stream", text)
 }
 
 /// Appends to the stream `$2` events with the keys `$3` and payloads `$4`, and returns the offset
@@ -279,13 +304,20 @@ impl Streams for Postgres {
         rows.first().map_or(Ok(0), |row| get(row, 0))
     }
 
-    async fn trim_events(&self, stream: &str, horizon: i64) -> Result<u64> {
+    async fn trim_events(&self, stream: &str, after: i64, horizon: i64) -> Result<TrimStep> {
         let inner = self.inner();
-        let arguments = || Arguments::default().add(stream).add(horizon);
+        let arguments = || Arguments::default().add(stream).add(after).add(horizon);
         let rows = inner
             .run(At::Auto, &inner.statements.stream.trim, arguments)
             .await?;
-        count(rows.first(), 0)
+        let Some(row) = rows.first() else {
+            return Ok(TrimStep::default());
+        };
+        let (last, more): (Option<i64>, bool) = (get(row, 1)?, get(row, 2)?);
+        Ok(TrimStep {
+            trimmed: count(Some(row), 0)?,
+            next: last.filter(|_| more),
+        })
     }
 }
 

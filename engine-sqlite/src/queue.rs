@@ -1,7 +1,11 @@
 //! Jobs.
 
-use alkstore::engine::{At, ClaimEnd, ClaimId, ClaimRequest, NewJob, Queues, Results, Topic};
-use alkstore::{Job, JobState, Result, Swept};
+use std::time::{Duration, Instant};
+
+use alkstore::engine::{
+    At, ClaimEnd, ClaimId, ClaimRequest, NewJob, Queues, Results, SweepStep, Topic,
+};
+use alkstore::{Job, JobState, Result};
 use sqlx::SqliteConnection;
 
 use crate::Sqlite;
@@ -40,13 +44,17 @@ macro_rules! bury {
 }
 
 // These use the macros above.
+#[macro_use]
+mod line;
 mod claim;
 mod finish;
 mod insert;
+mod sweep;
 
 pub(crate) use claim::claim;
 pub(crate) use finish::{finish, is_again, release};
 pub(crate) use insert::insert;
+pub(crate) use sweep::fitting;
 
 const EXTEND: &str = "UPDATE __alkstore_jobs SET claim_expires_at = ?5
      WHERE id = ?1 AND queue = ?2 AND attempts = ?3 AND claim_expires_at >= ?4";
@@ -60,7 +68,6 @@ const FIND: &str = concat!(
     carried!(),
     ", last_error, payload, NULL, died_at FROM __alkstore_dead_jobs WHERE id = ?1 AND queue = ?2"
 );
-const PURGE: &str = "DELETE FROM __alkstore_dead_jobs WHERE queue = ?1 AND purge_at <= ?2";
 
 impl Queues for Sqlite {
     async fn insert_jobs(
@@ -173,15 +180,22 @@ impl Queues for Sqlite {
         Ok(found.pop())
     }
 
-    async fn sweep_jobs(&self, queue: &str) -> Result<Swept> {
-        let sweep = |x: &mut Inline<'_>, now| {
-            let expired = ready(claim::bury_expired(x, queue, now, -1))?;
-            let past = [Value::Text(queue), Value::Int(now)];
-            let purged = ready(x.execute(PURGE, &past))?.changes;
-            Ok(Swept::new(expired, purged))
-        };
-        self.inner().write("sweeping", sweep, |_, _| {}).await
+    async fn sweep_jobs(&self, queue: &str) -> Result<SweepStep> {
+        let sweep = |x: &mut Inline<'_>, now| ready(sweep::sweep(x, queue, now));
+        let begun = Instant::now();
+        let step = self.inner().write("sweeping", sweep, |_, _| {}).await?;
+        if step.more {
+            let_others_pass(begun).await;
+        }
+        Ok(step)
     }
+}
+
+/// Leaves the writer alone for as long as it was held: another process that waits for it looks
+/// again at times, and finds it free at every second look.
+pub(crate) async fn let_others_pass(begun: Instant) {
+    let (least, most) = (Duration::from_millis(1), Duration::from_millis(20));
+    tokio::time::sleep(begun.elapsed().clamp(least, most)).await;
 }
 
 /// The first values of every statement that only a held claim lets change anything.

@@ -15,6 +15,9 @@ const STEPS: [(i64, &str); 1] = [(1, include_str!("schema/v1.sql"))];
 /// The version that this crate reads and writes.
 pub(crate) const NEWEST: i64 = STEPS[STEPS.len() - 1].0;
 
+/// The indexes of pending jobs; databases of the same version were made with another one.
+const LINES: &str = include_str!("schema/lines.sql");
+
 /// How an attempt to bring the schema up to date ended, if it did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Schema {
@@ -29,6 +32,7 @@ pub(crate) enum Schema {
 /// What the database holds now.
 pub(crate) fn look(connection: &Connection) -> Answer<Schema> {
     Ok(match version(connection)? {
+        NEWEST if !has_lines(connection)? => Schema::Older,
         NEWEST => Schema::Current,
         older if older < NEWEST => Schema::Older,
         newer => Schema::Newer(newer),
@@ -43,12 +47,13 @@ pub(crate) fn bring_up(connection: &mut Connection) -> Answer<Schema> {
     let from = version(&transaction)?;
     match from.cmp(&NEWEST) {
         Ordering::Greater => return Ok(Schema::Newer(from)),
-        Ordering::Equal => return Ok(Schema::Current),
-        Ordering::Less => {}
+        Ordering::Equal if has_lines(&transaction)? => return Ok(Schema::Current),
+        Ordering::Equal | Ordering::Less => {}
     }
     for (_, step) in STEPS.iter().filter(|(version, _)| *version > from) {
         transaction.execute_batch(step)?;
     }
+    transaction.execute_batch(LINES)?;
     transaction.execute_batch(
         "CREATE TABLE IF NOT EXISTS __alkstore_meta (
             key TEXT PRIMARY KEY, value INTEGER NOT NULL
@@ -61,6 +66,13 @@ pub(crate) fn bring_up(connection: &mut Connection) -> Answer<Schema> {
     )?;
     transaction.commit()?;
     Ok(Schema::Current)
+}
+
+/// Whether the indexes of pending jobs are today's.
+fn has_lines(connection: &Connection) -> Answer<bool> {
+    let old = "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'index'
+         AND name = '__alkstore_jobs_pending')";
+    Ok(connection.query_row(old, [], |row| row.get(0))?)
 }
 
 /// The database's version, 0 where there is nothing of this crate's.

@@ -1,14 +1,16 @@
 //! Streams of events.
 
 use std::sync::LazyLock;
+use std::time::Instant;
 
-use alkstore::engine::{After, At, NewEvent, Results, Streams, Topic};
+use alkstore::engine::{After, At, MOST_PER_STEP, NewEvent, Results, Streams, Topic, TrimStep};
 use alkstore::{Result, StreamEvent};
 use sqlx::SqliteConnection;
 
 use crate::Sqlite;
 use crate::error::{Answer, Failure};
 use crate::exec::{Awaiting, CHUNKS, Exec, Inline, Row, Value, chunk, chunked, ready};
+use crate::queue::{fitting, let_others_pass};
 
 impl Streams for Sqlite {
     async fn append_events(
@@ -134,17 +136,14 @@ impl Streams for Sqlite {
         Ok(found.first().copied().unwrap_or(0))
     }
 
-    async fn trim_events(&self, stream: &str, horizon: i64) -> Result<u64> {
-        let values = [Value::Text(stream), Value::Int(horizon)];
-        let trim = |x: &mut Inline<'_>, _| {
-            ready(x.execute(KEEP_HEAD, &values[..1]))?;
-            ready(x.execute(TRIM, &values))
-        };
-        Ok(self
-            .inner()
-            .write("trimming", trim, |_, _| {})
-            .await?
-            .changes)
+    async fn trim_events(&self, stream: &str, after: i64, horizon: i64) -> Result<TrimStep> {
+        let trim = |x: &mut Inline<'_>, _| ready(trim(x, stream, after, horizon));
+        let begun = Instant::now();
+        let step = self.inner().write("trimming", trim, |_, _| {}).await?;
+        if step.next.is_some() {
+            let_others_pass(begun).await;
+        }
+        Ok(step)
     }
 }
 
@@ -221,6 +220,36 @@ const TRIM: &str = concat!(
     base!(),
     " + min(?2, 1099511627775)"
 );
+
+/// The offsets and sizes of the events that a step of a trim could delete.
+const TRIM_SIZES: &str = concat!(
+    "SELECT place & 1099511627775, length(payload) FROM __alkstore_events WHERE place > ",
+    base!(),
+    " + max(?2, 0) AND place <= ",
+    base!(),
+    " + min(?3, 1099511627775) ORDER BY place LIMIT ?4"
+);
+
+/// Does one step of a trim.
+async fn trim<X: Exec>(x: &mut X, stream: &str, after: i64, horizon: i64) -> Answer<TrimStep> {
+    let [name, most] = [Value::Text(stream), Value::Int(MOST_PER_STEP)];
+    let range = [name, Value::Int(after), Value::Int(horizon), most];
+    let sized = |row: &Row<'_>| Ok((row.int(0)?, row.int(1)?));
+    let (offsets, sizes): (Vec<_>, Vec<_>) =
+        x.rows(TRIM_SIZES, &range, sized).await?.into_iter().unzip();
+    let (rows, whole) = fitting(&sizes);
+    let last = usize::try_from(rows - 1)
+        .ok()
+        .and_then(|row| offsets.get(row));
+    let Some(&last) = last else {
+        return Ok(TrimStep::default());
+    };
+    x.execute(KEEP_HEAD, &[name]).await?;
+    let trimmed = x.execute(TRIM, &[name, Value::Int(last)]).await?.changes;
+    let more = !whole || rows == MOST_PER_STEP;
+    let next = more.then_some(last);
+    Ok(TrimStep { trimmed, next })
+}
 
 pub(crate) async fn append<X: Exec>(
     x: &mut X,

@@ -1,4 +1,5 @@
 use alkstore::{EnqueueOpts, JobState};
+use futures::future::poll_immediate;
 
 use super::*;
 use crate::Harness;
@@ -145,24 +146,75 @@ pub(super) async fn a_lapsed_and_expired_job_is_expired<H: Harness>(h: &H) {
     assert_died(&job(&queue, last).await, claims[1].job(), EXPIRED);
 }
 
-/// However many jobs have expired, a claim ends 1000, those most overdue first, and hands
-/// out none of the others either.
-pub(super) async fn a_claim_looks_at_1000_expired_most_overdue_first<H: Harness>(h: &H) {
+/// A claim that hands out fewer jobs than it was asked for ends 200 expired ones, those most
+/// overdue first, and hands out none of the others either.
+pub(super) async fn a_claim_with_too_few_ends_200_expired_most_overdue_first<H: Harness>(h: &H) {
     let store = h.open().await;
     let queue = plain(&store);
-    let late = put_many(&queue, 600, expiring(500).priority(9)).await;
-    let early = put_many(&queue, 600, expiring(5).priority(-9)).await;
+    let late = put_many(&queue, 120, expiring(500).priority(9)).await;
+    let early = put_many(&queue, 120, expiring(5).priority(-9)).await;
     let ready = put(&queue, EnqueueOpts::default()).await;
     h.advance(502);
     let claims = queue.claim_batch("w", 5000).await.unwrap();
     assert_eq!(ids(&claims), [ready]);
-    assert_eq!(dead(&queue, &early).await, 600);
-    assert_eq!(dead(&queue, &late).await, 400);
+    assert_eq!(dead(&queue, &early).await, 120);
+    assert_eq!(dead(&queue, &late).await, 80);
     none_ready(&queue).await;
-    assert_eq!(dead(&queue, &late).await, 600);
+    assert_eq!(dead(&queue, &late).await, 120);
 }
 
-/// A sweep has no bound: one call ends all that expired and deletes all that are over.
+/// A claim that hands out all that it was asked for ends 16 expired jobs, but none of 17.
+pub(super) async fn a_claim_with_enough_ends_few_expired_only<H: Harness>(h: &H) {
+    let store = h.open().await;
+    let queue = plain(&store);
+    let ready = put_many(&queue, 2, EnqueueOpts::default()).await;
+    let mut expired = put_many(&queue, 17, expiring(5).priority(9)).await;
+    h.advance(7);
+    assert_eq!(take(&queue, "w").await.id, ready[0]);
+    assert_eq!(dead(&queue, &expired).await, 0);
+    assert!(queue.cancel(expired.remove(3)).await.unwrap());
+    assert_eq!(take(&queue, "w").await.id, ready[1]);
+    assert_eq!(dead(&queue, &expired).await, 16);
+}
+
+/// The order of claims is the same among jobs that expire, that were delayed, and others, however
+/// many levels of priority and lifetimes they have.
+pub(super) async fn a_claim_finds_its_jobs_among_many_that_are_not_ready<H: Harness>(h: &H) {
+    const LEVELS: i64 = 140;
+    let store = h.open().await;
+    let queue = plain(&store);
+    let mut found = Vec::new();
+    for level in 0..LEVELS {
+        let lifetime = 5 + level;
+        put(&queue, expiring(lifetime).priority(level)).await;
+        let delay = |seconds| {
+            let opts = EnqueueOpts::default().priority(level);
+            opts.delay(Duration::from_secs(seconds))
+        };
+        put(&queue, delay(9000)).await;
+        if level % 2 == 0 {
+            found.push((-level, 1, put(&queue, delay(100)).await));
+        }
+        if level % 3 == 0 {
+            let live = put(&queue, expiring(9000 + lifetime).priority(level)).await;
+            found.push((-level, 0, live));
+        }
+        if level % 70 == 0 {
+            let ready = put(&queue, EnqueueOpts::default().priority(level)).await;
+            found.push((-level, 0, ready));
+        }
+    }
+    h.advance(600);
+    found.sort_unstable();
+    let expected: Vec<_> = found.iter().map(|(_, _, id)| *id).collect();
+    let mut claimed = Vec::new();
+    for limit in [1, 2, 60, 5000] {
+        claimed.extend(ids(&queue.claim_batch("w", limit).await.unwrap()));
+    }
+    assert_eq!(claimed, expected);
+}
+
+/// A sweep ends all that expired and deletes all that are over, in one call.
 pub(super) async fn a_sweep_takes_everything_at_once<H: Harness>(h: &H) {
     let store = h.open().await;
     let forget = QueueOpts::default().dead_letter_retention(Duration::from_secs(1000));
@@ -174,6 +226,34 @@ pub(super) async fn a_sweep_takes_everything_at_once<H: Harness>(h: &H) {
     h.advance(1002);
     let swept = queue.sweep_expired().await.unwrap();
     assert_eq!((swept.expired, swept.purged), (0, 1200));
+}
+
+/// A sweep goes in steps: what they did is there while it goes on, others write in between, and
+/// the call that is dropped leaves them done.
+pub(super) async fn a_sweep_lets_others_pass_and_keeps_its_steps<H: Harness>(h: &H) {
+    let store = h.open().await;
+    let queue = plain(&store);
+    let expired = put_many(&queue, 2200, expiring(5)).await;
+    h.advance(7);
+    let mut sweep = Box::pin(queue.sweep_expired());
+    let first = loop {
+        assert!(poll_immediate(&mut sweep).await.is_none(), "one step");
+        let first = job(&queue, expired[0]).await;
+        if first.state == JobState::Dead {
+            break first;
+        }
+    };
+    assert_eq!(first.last_error.as_deref(), Some(EXPIRED));
+    let ready = put(&queue, EnqueueOpts::default()).await;
+    assert_eq!(take(&queue, "w").await.id, ready);
+    drop(sweep);
+    let rest = queue.sweep_expired().await.unwrap();
+    assert!(rest.expired <= 1200, "{} after a step", rest.expired);
+    let all_dead = async || dead(&queue, &expired).await == expired.len();
+    while !all_dead().await {
+        // A step that was under way when the call was dropped may have come after.
+        queue.sweep_expired().await.unwrap();
+    }
 }
 
 /// How many of these jobs are dead of their expiry.

@@ -99,8 +99,11 @@ alkstore_macros::cases! {
     a_sweep_is_of_one_queue,
     an_expired_job_can_be_acked_until_it_is_swept,
     a_lapsed_and_expired_job_is_expired,
-    a_claim_looks_at_1000_expired_most_overdue_first,
+    a_claim_with_too_few_ends_200_expired_most_overdue_first,
+    a_claim_with_enough_ends_few_expired_only,
+    a_claim_finds_its_jobs_among_many_that_are_not_ready,
     a_sweep_takes_everything_at_once,
+    a_sweep_lets_others_pass_and_keeps_its_steps,
 
     cancel_deletes_a_live_job_whoever_holds_it,
     cancel_finds_nothing_elsewhere,

@@ -145,6 +145,10 @@ faults! {
     TrimForgetsConsumers,
     /// A trim takes the events of other streams.
     TrimCrossesStreams,
+    /// A trim is one commit, however much there is.
+    TrimInOneStep,
+    /// A trim ends after its first step.
+    TrimStopsEarly,
     /// A trim wakes the stream.
     TrimWakes,
 
@@ -303,6 +307,12 @@ faults! {
     SweepPurgesUnstamped,
     /// A sweep deletes no dead jobs.
     SweepNeverPurges,
+    /// A sweep is one commit, however much there is.
+    SweepInOneStep,
+    /// A sweep ends after its first step.
+    SweepStopsEarly,
+    /// A claim makes expired jobs dead, however many there are.
+    ClaimAlwaysBuries,
 
     // Locks.
     /// A lock is given to two owners.

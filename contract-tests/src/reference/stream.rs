@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use alkstore::engine::{After, At, NewEvent, Results, Streams, Topic};
+use alkstore::engine::{After, At, MOST_PER_STEP, NewEvent, Results, Streams, Topic, TrimStep};
 use alkstore::{Result, StreamEvent};
 
 use super::database::{State, Work};
@@ -72,8 +72,8 @@ impl Streams for Reference {
             .await
     }
 
-    async fn trim_events(&self, stream: &str, horizon: i64) -> Result<u64> {
-        self.write(At::Auto, |work| work.trim_events(stream, horizon))
+    async fn trim_events(&self, stream: &str, after: i64, horizon: i64) -> Result<TrimStep> {
+        self.write(At::Auto, |work| work.trim_events(stream, after, horizon))
             .await
     }
 }
@@ -196,11 +196,22 @@ impl Work<'_> {
         self.state.offsets.get(&key).copied().unwrap_or(0)
     }
 
-    fn trim_events(&mut self, name: &str, horizon: i64) -> u64 {
+    fn trim_events(&mut self, name: &str, after: i64, horizon: i64) -> TrimStep {
         let rules = self.rules;
+        let limit = match rules.fault {
+            Some(Fault::TrimInOneStep) => usize::MAX,
+            _ => usize::try_from(MOST_PER_STEP).unwrap_or(usize::MAX),
+        };
+        let events = self.state.streams.get(name);
+        let offsets = events.into_iter().flat_map(|stream| stream.events.keys());
+        let mut step = offsets.filter(|offset| **offset > after && **offset <= horizon);
+        let next = limit
+            .checked_sub(1)
+            .and_then(|last| step.nth(last))
+            .copied();
         let goes = |offset: i64| match rules.fault {
-            Some(Fault::TrimExclusive) => offset < horizon,
-            _ => offset <= horizon,
+            Some(Fault::TrimExclusive) => offset < next.unwrap_or(horizon),
+            _ => offset > after && offset <= next.unwrap_or(horizon),
         };
         let mut trimmed = 0;
         for (stream, Stream { events, .. }) in &mut self.state.streams {
@@ -215,10 +226,13 @@ impl Work<'_> {
             Some(Fault::TrimForgetsConsumers) => {
                 self.state.offsets.retain(|(stream, _), _| stream != name);
             }
-            Some(Fault::TrimMiscounts) => return u64::try_from(horizon).unwrap_or(0),
+            Some(Fault::TrimMiscounts) => trimmed = usize::try_from(horizon).unwrap_or(0),
             _ => {}
         }
-        trimmed as u64
+        TrimStep {
+            trimmed: trimmed as u64,
+            next: next.filter(|_| !rules.breaks(Fault::TrimStopsEarly)),
+        }
     }
 }
 

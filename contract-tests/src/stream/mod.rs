@@ -45,6 +45,7 @@ alkstore_macros::cases! {
     trim_deletes_up_to_and_including_its_horizon,
     a_trim_that_reaches_nothing_deletes_nothing,
     a_trim_beyond_the_head_deletes_what_is_there,
+    a_trim_lets_others_pass_and_keeps_its_steps,
     a_trim_reaches_its_own_stream_only,
     offsets_are_not_used_again_after_a_full_trim,
     saved_offsets_outlive_a_trim,

@@ -1,6 +1,7 @@
 //! Trimming: what goes, and what stays as it is.
 
 use alkstore::QueueOpts;
+use futures::future::poll_immediate;
 
 use crate::Harness;
 use crate::support::{numbers, offsets, read_all};
@@ -45,6 +46,31 @@ pub(super) async fn a_trim_beyond_the_head_deletes_what_is_there<H: Harness>(h: 
     assert!(read_all(&store, "stream").await.is_empty());
     assert_eq!(stream.publish(&3).await.unwrap(), 3);
     assert_eq!(offsets(&read_all(&store, "stream").await), [3]);
+}
+
+/// A trim goes in steps: what they did is there while it goes on, others write in between, the
+/// call that is dropped leaves them done, and one that is not counts them all.
+pub(super) async fn a_trim_lets_others_pass_and_keeps_its_steps<H: Harness>(h: &H) {
+    let store = h.open().await;
+    let stream = store.stream("stream").unwrap();
+    let batch: Vec<_> = (1..=2200).map(|n| (None, n)).collect();
+    stream.publish_batch(&batch).await.unwrap();
+    let mut trim = Box::pin(stream.trim_to(2150));
+    let first = async || stream.read_since(0, 1).await.unwrap()[0].offset;
+    while first().await == 1 {
+        assert!(poll_immediate(&mut trim).await.is_none(), "one step");
+    }
+    assert_eq!(stream.publish(&2201).await.unwrap(), 2201);
+    drop(trim);
+    assert!((2..=2001).contains(&first().await));
+    assert!(stream.trim_to(2149).await.unwrap() <= 2149 - 1000);
+    while first().await < 2150 {
+        // A step that was under way when the call was dropped may have come after.
+        stream.trim_to(2149).await.unwrap();
+    }
+    assert_eq!(read_all(&store, "stream").await.len(), 52);
+    stream.publish_batch(&batch).await.unwrap();
+    assert_eq!(stream.trim_to(i64::MAX).await.unwrap(), 52 + 2200);
 }
 
 /// A trim leaves other streams as they are.

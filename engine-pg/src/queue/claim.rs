@@ -1,14 +1,14 @@
-//! Claims, and what they sweep before they pick.
+//! Claims, and what they see to by the way.
 
 use std::cmp::Reverse;
 
-use alkstore::engine::{At, ClaimRequest, EXPIRED, MAX_ATTEMPTS_EXCEEDED, MOST_SWEPT_PER_CLAIM};
+use alkstore::engine::{At, ClaimRequest, EXPIRED, FEW_EXPIRED, MOST_EXPIRED_PER_CLAIM};
 use alkstore::{Job, Result};
 use sqlx::postgres::PgRow;
 
 use crate::Postgres;
 use crate::backend::Statement;
-use crate::queue::{LIVE, NEAR_QUEUE, OF_QUEUE, bury, get, job};
+use crate::queue::{LIVE, NEAR_QUEUE, OF_QUEUE, bury, get, job, line};
 use crate::schema::{NOW, sum_up};
 
 const DOING: &str = "claiming";
@@ -22,35 +22,6 @@ const MOST_PLACED: i64 = 128;
 /// The last of `$4`: how many jobs are wanted.
 const WANTED: &str = "($4::bigint[])[cardinality($4)]";
 
-/// The pending jobs of queue `$2`, and of queues whose number in the indexes is the same.
-fn pending(schema: &str) -> String {
-    format!("{schema}.jobs WHERE {NEAR_QUEUE} AND claim_expires_at IS NULL")
-}
-
-/// The first of them, which tells the highest level of priority, and where in the index its jobs
-/// begin: what is before is of jobs that were claimed or are gone, and need not be passed again.
-fn first(schema: &str, condition: &str) -> String {
-    let pending = pending(schema);
-    format!(
-        "SELECT priority, run_at, id FROM {pending} AND {condition}
-         ORDER BY priority DESC, run_at, id LIMIT 1"
-    )
-}
-
-/// What can be claimed of the level whose first job is a row of `level`, locked, in the order in
-/// which it is to be claimed. Jobs that are not ready come last and stand in nobody's way.
-fn ready(schema: &str, columns: &str, level: fn(&str) -> String, condition: &str) -> String {
-    let pending = pending(schema);
-    let (priority, run_at, id) = (level("priority"), level("run_at"), level("id"));
-    format!(
-        "SELECT {columns} FROM {pending} AND queue = $2 AND priority = {priority}
-             AND (run_at, id) >= ({run_at}, {id}) AND run_at <= {NOW}
-             AND (expires_at IS NULL OR expires_at > {NOW}) AND {condition}
-         ORDER BY run_at, id LIMIT {WANTED}
-         FOR NO KEY UPDATE SKIP LOCKED"
-    )
-}
-
 /// The update that makes a claim for a worker.
 fn take(schema: &str, worker: &str) -> String {
     let now = format!("(SELECT {NOW})");
@@ -61,45 +32,60 @@ fn take(schema: &str, worker: &str) -> String {
     )
 }
 
-/// Claims from the highest level of priority of queue `$2`, as many jobs as the last of `$4`, for
-/// the workers `$3`, of whom each gets as many as its element of `$4` is above the one before.
+/// Claims from the highest level of priority of those jobs of queue `$2` that were ready from the
+/// start, as many as the last of `$4`, for the workers `$3`, of whom each gets as many as its
+/// element of `$4` is above the one before.
 ///
-/// The last column says what is left to do: 2 if something has to be swept first, then nothing is
-/// claimed; 1 if too few were there and jobs of lower levels may be; 0 if nothing is. There is a
-/// row without a job if there is none with one and something is left to do.
+/// The last column says what is left to do: 2 if something has to be swept first and 1 if there
+/// are other jobs that can be claimed, then nothing is claimed; 1 also if too few were there and
+/// there are lower levels, or expired jobs to sweep; 0 if nothing is. There is a row without a job
+/// if there is none with one and something is left to do.
 ///
 /// What is picked is an array, made once. Under another plan a subquery could be run, and lock,
-/// once per row.
+/// once per row. The level begins at its first job: what is before that in the index is of jobs
+/// that were claimed or are gone, and need not be passed again.
 pub(super) fn claim_head(schema: &str) -> Statement {
-    let (pending, first) = (pending(schema), first(schema, "true"));
-    let top = |column: &str| format!("(SELECT {column} FROM top)");
-    let ready = ready(schema, "id", top, "NOT EXISTS (SELECT FROM overdue)");
+    let (ready, others) = (line::ready(schema), line::others(schema));
     let take = take(
         schema,
         "CASE WHEN cardinality($4) = 1 THEN ($3::text[])[1] ELSE ($3::text[])[
              1 + width_bucket(array_position((SELECT ids FROM picked), id) - 1, $4)
          ] END",
     );
+    let expired = format!(
+        "SELECT FROM {schema}.jobs
+         WHERE {NEAR_QUEUE} AND expires_at IS NOT NULL AND expires_at <= {NOW}"
+    );
     let text = format!(
         "WITH overdue AS MATERIALIZED (
              SELECT WHERE EXISTS (
                  SELECT FROM {schema}.jobs
                  WHERE {NEAR_QUEUE} AND claim_expires_at IS NOT NULL AND claim_expires_at < {NOW}
-             ) OR EXISTS (
-                 SELECT FROM {schema}.jobs
-                 WHERE {NEAR_QUEUE} AND expires_at IS NOT NULL AND expires_at <= {NOW}
-             )
+             ) OR EXISTS ({expired}) AND NOT EXISTS ({expired} OFFSET {FEW_EXPIRED} LIMIT 1)
          ),
-         top AS MATERIALIZED ({first}),
-         picked AS MATERIALIZED (SELECT ARRAY({ready}) AS ids),
+         others AS MATERIALIZED (SELECT WHERE {others}),
+         top AS MATERIALIZED (
+             SELECT priority, run_at, id FROM {ready}
+             ORDER BY priority DESC, run_at, id LIMIT 1
+         ),
+         picked AS MATERIALIZED (SELECT ARRAY(
+             SELECT id FROM {ready} AND queue = $2 AND priority = (SELECT priority FROM top)
+                 AND (run_at, id) >= ((SELECT run_at FROM top), (SELECT id FROM top))
+                 AND run_at <= {NOW}
+                 AND NOT EXISTS (SELECT FROM overdue) AND NOT EXISTS (SELECT FROM others)
+             ORDER BY run_at, id LIMIT {WANTED}
+             FOR NO KEY UPDATE SKIP LOCKED
+         ) AS ids),
          claimed AS (
              {take} WHERE id = ANY ((SELECT ids FROM picked)::bigint[]) RETURNING {LIVE}
          ),
          remaining AS MATERIALIZED (
              SELECT CASE WHEN EXISTS (SELECT FROM overdue) THEN 2
-                 WHEN (SELECT count(*) FROM claimed) < {WANTED}
-                     AND EXISTS (SELECT FROM {pending} AND priority < (SELECT priority FROM top))
-                     THEN 1
+                 WHEN EXISTS (SELECT FROM others) THEN 1
+                 WHEN (SELECT count(*) FROM claimed) < {WANTED} AND (
+                     EXISTS (SELECT FROM {ready} AND priority < (SELECT priority FROM top))
+                     OR EXISTS ({expired})
+                 ) THEN 1
                  ELSE 0 END AS remains
          )
          SELECT claimed.*, remains FROM remaining LEFT JOIN claimed ON true
@@ -108,27 +94,36 @@ pub(super) fn claim_head(schema: &str) -> Statement {
     Statement::new(DOING, text)
 }
 
-/// Claims as [`claim_head`], from all levels, whatever should be swept.
+/// Claims as [`claim_head`], from all jobs, whatever should be swept; moves expired jobs to dead
+/// where that leaves fewer than are wanted.
 ///
-/// The pick goes down the priorities that pending jobs have, one look into the index for each,
-/// and takes the head of each level.
+/// Of those that could be claimed it locks, one by one, as many as are wanted.
 pub(super) fn claim(schema: &str) -> Statement {
-    let (highest, below) = (
-        first(schema, "true"),
-        first(schema, "priority < levels.priority"),
-    );
-    let level = |column: &str| format!("levels.{column}");
-    let ready = ready(schema, "id, priority, run_at", level, "true");
+    let candidates = line::candidates(schema, WANTED);
     let take = take(schema, "($3::text[])[1 + width_bucket(ordinal - 1, $4)]");
+    let bury = bury(schema, "true");
     let text = format!(
-        "WITH RECURSIVE levels AS (
-             ({highest})
-             UNION ALL
-             SELECT below.* FROM levels CROSS JOIN LATERAL ({below}) AS below
-         ),
+        "WITH RECURSIVE clock AS MATERIALIZED (SELECT {NOW} AS now),
+         {candidates},
          picked AS MATERIALIZED (
-             SELECT head.* FROM levels CROSS JOIN LATERAL ({ready}) AS head LIMIT {WANTED}
-         )
+             SELECT locked.* FROM candidates CROSS JOIN LATERAL (
+                 SELECT id, priority, run_at FROM {schema}.jobs
+                 WHERE id = candidates.id AND queue = $2 AND claim_expires_at IS NULL
+                     AND run_at <= {NOW} AND (expires_at IS NULL OR expires_at > {NOW})
+                 FOR NO KEY UPDATE SKIP LOCKED
+             ) AS locked LIMIT {WANTED}
+         ),
+         doomed (id, last_error) AS MATERIALIZED (
+             SELECT id, '{EXPIRED}' FROM (
+                 SELECT id FROM {schema}.jobs
+                 WHERE {OF_QUEUE} AND expires_at IS NOT NULL AND expires_at <= {NOW}
+                     AND (SELECT count(*) FROM picked) < {WANTED}
+                 ORDER BY expires_at, id
+                 LIMIT {MOST_EXPIRED_PER_CLAIM}
+                 FOR UPDATE SKIP LOCKED
+             ) AS expired
+         ),
+         {bury}
          {take}
          FROM unnest(ARRAY(SELECT id FROM picked ORDER BY priority DESC, run_at, id))
              WITH ORDINALITY AS pick (picked_id, ordinal)
@@ -138,76 +133,6 @@ pub(super) fn claim(schema: &str) -> Statement {
          RETURNING {LIVE}"
     );
     Statement::new(DOING, text)
-}
-
-/// Moves some expired jobs of queue `$2` to dead and ends as many lapsed claims, most overdue
-/// first. What others hold locked they deal with.
-pub(super) fn sweep(schema: &str) -> Statement {
-    let now = "(SELECT now FROM clock)";
-    let bury = bury(schema, "true");
-    let text = format!(
-        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
-         expired AS MATERIALIZED (
-             SELECT id FROM {schema}.jobs
-             WHERE {OF_QUEUE} AND expires_at IS NOT NULL AND expires_at <= {now}
-             ORDER BY expires_at, id
-             LIMIT {MOST_SWEPT_PER_CLAIM}
-             FOR UPDATE SKIP LOCKED
-         ),
-         lapsed AS MATERIALIZED (
-             SELECT id, attempts >= max_attempts AS spent FROM {schema}.jobs
-             WHERE {OF_QUEUE} AND claim_expires_at IS NOT NULL AND claim_expires_at < {now}
-                 AND (expires_at IS NULL OR expires_at > {now})
-             ORDER BY claim_expires_at, id
-             LIMIT {MOST_SWEPT_PER_CLAIM}
-             FOR UPDATE SKIP LOCKED
-         ),
-         doomed (id, last_error) AS MATERIALIZED (
-             SELECT id, '{EXPIRED}' FROM expired
-             UNION ALL
-             SELECT id, '{MAX_ATTEMPTS_EXCEEDED}' FROM lapsed WHERE spent
-         ),
-         {bury},
-         freed AS (
-             UPDATE {schema}.jobs SET worker_id = NULL, claim_expires_at = NULL
-             WHERE id = ANY (ARRAY(SELECT id FROM lapsed WHERE NOT spent))
-         )
-         SELECT"
-    );
-    Statement::new("sweeping", text)
-}
-
-/// Moves all expired jobs of queue `$2` to dead, deletes all dead ones past their retention, and
-/// returns how many those were.
-///
-/// A statement does not see what it inserts: a job that is past its retention as it dies is not
-/// inserted at all.
-pub(super) fn sweep_all(schema: &str) -> Statement {
-    let now = "(SELECT now FROM clock)";
-    let bury = bury(schema, "dead_letter_retention_s IS DISTINCT FROM 0");
-    let text = format!(
-        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
-         doomed (id, last_error) AS MATERIALIZED (
-             SELECT id, '{EXPIRED}' FROM {schema}.jobs
-             WHERE {OF_QUEUE} AND expires_at IS NOT NULL AND expires_at <= {now}
-             ORDER BY expires_at, id
-             FOR UPDATE SKIP LOCKED
-         ),
-         {bury},
-         past AS MATERIALIZED (
-             SELECT id FROM {schema}.dead_jobs
-             WHERE queue = $2 AND purge_at IS NOT NULL AND purge_at <= {now}
-             ORDER BY purge_at, id
-             FOR UPDATE SKIP LOCKED
-         ),
-         purged AS (
-             DELETE FROM {schema}.dead_jobs WHERE id = ANY (ARRAY(SELECT id FROM past))
-         )
-         SELECT (SELECT count(*) FROM doomed),
-             (SELECT count(*) FROM past)
-                 + (SELECT count(*) FROM gone WHERE dead_letter_retention_s = 0)"
-    );
-    Statement::new("sweeping", text)
 }
 
 /// Where a job stands in the order of claims.

@@ -11,6 +11,12 @@ use crate::tx::BEGIN;
 /// The steps from one version to the next, from an empty database on. Each says its version.
 const MIGRATIONS: [&str; 1] = [include_str!("v1.sql")];
 
+/// The indexes of pending jobs; databases of the same version were made with another one.
+const LINES: &str = include_str!("lines.sql");
+
+/// That other index.
+const OLD_LINE: &str = "jobs_pending";
+
 /// The oldest server that the suite runs on.
 const OLDEST_SERVER: u32 = 140_000;
 
@@ -44,6 +50,8 @@ struct Found {
     version: i64,
     /// Whether it was made before the version's table had a primary key, and this role may add it.
     to_repair: bool,
+    /// Whether it has another index of pending jobs than today's.
+    old_line: bool,
 }
 
 impl Schema {
@@ -52,9 +60,10 @@ impl Schema {
         check_server(connection.server_version_num())?;
         check_encoding(connection).await?;
         let found = self.find(connection).await?;
-        if found.version < newest() {
+        if found.version < newest() || found.old_line {
             self.migrate_in_line(connection).await?;
-        } else if found.to_repair {
+        }
+        if found.to_repair {
             self.repair(connection).await?;
         }
         Ok(())
@@ -70,9 +79,14 @@ impl Schema {
             .persistent(false)
             .bind(line);
         in_line.execute(&mut *connection).await.map_err(opening)?;
-        let version = self.find(connection).await?.version;
-        if version < newest() {
-            self.apply(connection, version).await.map_err(opening)?;
+        let found = self.find(connection).await?;
+        if found.version < newest() {
+            let applied = self.apply(connection, found.version).await;
+            applied.map_err(opening)?;
+        } else if found.old_line {
+            let text = LINES.replace("{schema}", &self.quoted());
+            let made = sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection);
+            made.await.map_err(opening)?;
         }
         connection.execute("COMMIT").await.map_err(opening)?;
         Ok(())
@@ -92,7 +106,7 @@ impl Schema {
                 .await?;
         }
         let done = usize::try_from(version).unwrap_or(0);
-        for step in MIGRATIONS.iter().skip(done) {
+        for step in MIGRATIONS.iter().skip(done).chain([&LINES]) {
             let text = step.replace("{schema}", &schema);
             sqlx::raw_sql(AssertSqlSafe(text))
                 .execute(&mut *connection)
@@ -130,6 +144,7 @@ impl Schema {
             return Ok(Found {
                 version: 0,
                 to_repair: false,
+                old_line: false,
             });
         };
         let is_there = |name: &str| relations.iter().any(|relation| relation.name == name);
@@ -151,6 +166,7 @@ impl Schema {
             version => Ok(Found {
                 version,
                 to_repair: version_table.to_repair,
+                old_line: is_there(OLD_LINE),
             }),
         }
     }
@@ -169,12 +185,19 @@ impl Schema {
              LEFT JOIN pg_description ON objoid = pg_class.oid AND objsubid = 0
                  AND classoid = 'pg_catalog.pg_class'::regclass
              WHERE nspname = $1 AND relname = ANY ($2)
+                 -- An index of that name may be somebody else's.
+                 AND (relname <> $3 OR EXISTS (
+                     SELECT FROM pg_index JOIN pg_class AS jobs ON jobs.oid = indrelid
+                     WHERE indexrelid = pg_class.oid AND jobs.relname = 'jobs'
+                         AND jobs.relnamespace = pg_class.relnamespace
+                 ))
              ORDER BY relname";
-        let names: Vec<_> = [&[VERSION_TABLE][..], &TABLES, &SEQUENCES].concat();
+        let names: Vec<_> = [&[VERSION_TABLE, OLD_LINE][..], &TABLES, &SEQUENCES].concat();
         let rows = sqlx::query(text)
             .persistent(false)
             .bind(&self.name)
             .bind(names)
+            .bind(OLD_LINE)
             .fetch_all(connection);
         rows.await?.iter().map(Relation::decode).collect()
     }

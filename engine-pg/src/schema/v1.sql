@@ -21,11 +21,8 @@ CREATE TABLE {schema}.jobs (
     last_error text COLLATE "C",
     payload bytea NOT NULL
 );
--- What a claim walks, in its order. A number stands for the queue: it is compared faster than a
--- name, and the columns behind it are found faster.
-CREATE INDEX jobs_pending
-    ON {schema}.jobs (hashtextextended(queue, 0), priority DESC, run_at, id)
-    WHERE claim_expires_at IS NULL;
+-- In all indexes of jobs a number stands for the queue: it is compared faster than a name, and the
+-- columns behind it are found faster. Those of pending jobs, which claims walk, are in lines.sql.
 CREATE INDEX jobs_claimed ON {schema}.jobs (hashtextextended(queue, 0), claim_expires_at, id)
     WHERE claim_expires_at IS NOT NULL;
 CREATE INDEX jobs_expiring ON {schema}.jobs (hashtextextended(queue, 0), expires_at, id)

@@ -1,51 +1,48 @@
-//! Claims, and what they clear out of their way.
+//! Claims, and what they see to by the way.
 
-use alkstore::engine::{ClaimRequest, EXPIRED, MAX_ATTEMPTS_EXCEEDED, MOST_SWEPT_PER_CLAIM};
+use alkstore::engine::{
+    ClaimRequest, EXPIRED, FEW_EXPIRED, MAX_ATTEMPTS_EXCEEDED, MOST_EXPIRED_PER_CLAIM,
+    MOST_LAPSED_PER_CLAIM,
+};
 use alkstore::{Job, JobState};
 
 use super::job;
+use super::line::{READY, claimable};
+use super::sweep::bury_expired;
 use crate::error::Answer;
-use crate::exec::{Exec, Value};
+use crate::exec::{Exec, Row, Value};
 
-/// Whether there is anything to clear away before a pick: expired jobs, lapsed claims.
-pub(super) const OVERDUE: &str = "SELECT
-    EXISTS (SELECT 1 FROM __alkstore_jobs WHERE queue = ?1 AND expires_at <= ?2),
-    EXISTS (SELECT 1 FROM __alkstore_jobs WHERE queue = ?1 AND claim_expires_at < ?2)";
-pub(super) const BURY_EXPIRED: &str = bury!(
-    "?3",
-    "id IN (SELECT id FROM __alkstore_jobs WHERE queue = ?1 AND expires_at <= ?2
-            ORDER BY expires_at LIMIT ?4)"
+/// What has to be seen to before a pick: whether there are expired jobs, lapsed claims, and jobs
+/// that can be claimed but were not ready from the start.
+pub(super) const LOOK: &str = concat!(
+    "SELECT EXISTS (SELECT 1 FROM __alkstore_jobs WHERE queue = ?1 AND expires_at <= ?2),
+         EXISTS (SELECT 1 FROM __alkstore_jobs WHERE queue = ?1 AND claim_expires_at < ?2), ",
+    others!()
 );
-/// Of the most overdue claims, those whose jobs have no attempts left; a job that is expired
-/// as well died of that.
+pub(super) const MANY_EXPIRED: &str = "SELECT 1 FROM __alkstore_jobs
+     WHERE queue = ?1 AND expires_at <= ?2 LIMIT 1 OFFSET ?3";
+/// Of the most overdue claims, those whose jobs have expired or have no attempts left.
 pub(super) const BURY_LAPSED: &str = bury!(
     "CASE WHEN expires_at <= ?2 THEN ?5 ELSE ?3 END",
     "id IN (SELECT id FROM (
-                SELECT id, attempts, max_attempts FROM __alkstore_jobs
+                SELECT id, attempts, max_attempts, expires_at FROM __alkstore_jobs
                 WHERE queue = ?1 AND claim_expires_at < ?2 ORDER BY claim_expires_at LIMIT ?4)
-            WHERE attempts >= max_attempts)"
+            WHERE attempts >= max_attempts OR expires_at <= ?2)"
 );
 pub(super) const RECLAIM: &str =
     "UPDATE __alkstore_jobs SET worker_id = NULL, claim_expires_at = NULL
      WHERE id IN (SELECT id FROM __alkstore_jobs WHERE queue = ?1 AND claim_expires_at < ?2
                   ORDER BY claim_expires_at LIMIT ?3)";
-/// The highest priority that pending jobs have, not above a bound.
-pub(super) const LEVEL: &str = "SELECT priority FROM __alkstore_jobs
-     WHERE queue = ?1 AND claim_expires_at IS NULL AND priority <= ?2
-     ORDER BY priority DESC LIMIT 1";
-/// The ready head of one priority level.
-pub(super) const HEAD: &str = concat!(
+/// A job that can be claimed.
+pub(super) const JOB: &str = concat!(
     "SELECT ",
     carried!(),
-    ", last_error, payload, claim_expires_at, NULL FROM __alkstore_jobs
-     WHERE queue = ?1 AND claim_expires_at IS NULL AND priority = ?2 AND run_at <= ?3
-       AND (expires_at IS NULL OR expires_at > ?3)
-     ORDER BY run_at, id LIMIT ?4"
+    ", last_error, payload, claim_expires_at, NULL FROM __alkstore_jobs WHERE id = ?1"
 );
 pub(super) const CLAIM: &str = "UPDATE __alkstore_jobs
      SET attempts = ?2, worker_id = ?3, claimed_at = ?4, claim_expires_at = ?5 WHERE id = ?1";
 
-/// Serves requests in their order; those for one queue share a walk.
+/// Serves requests in their order; those for one queue share a pick.
 pub(crate) async fn claim<X: Exec>(
     x: &mut X,
     now: i64,
@@ -66,8 +63,7 @@ pub(crate) async fn claim<X: Exec>(
                 jobs,
             })
             .collect();
-        clear_overdue(x, queue, now).await?;
-        walk(x, now, queue, &mut takers).await?;
+        serve(x, now, queue, &mut takers).await?;
     }
     Ok(claimed)
 }
@@ -79,43 +75,56 @@ struct Taker<'t> {
     jobs: &'t mut Vec<Job>,
 }
 
-/// Goes down the priority levels and hands out each one's ready head.
-async fn walk<X: Exec>(x: &mut X, now: i64, queue: &str, takers: &mut [Taker<'_>]) -> Answer<()> {
-    let mut bound = i64::MAX;
-    let mut first = 0;
-    loop {
-        let left = takers[first..].iter();
-        let wanted = left.fold(0_i64, |sum, taker| sum.saturating_add(taker.wanted));
-        if wanted <= 0 {
-            return Ok(());
-        }
-        let levels = [Value::Text(queue), Value::Int(bound)];
-        let levels = x.rows(LEVEL, &levels, |row| row.int(0)).await?;
-        let Some(&level) = levels.first() else {
-            return Ok(());
-        };
-        let head = [
-            Value::Text(queue),
-            Value::Int(level),
-            Value::Int(now),
-            Value::Int(wanted),
-        ];
-        for mut job in x.rows(HEAD, &head, job).await? {
-            while takers.get(first).is_some_and(|taker| taker.wanted <= 0) {
-                first += 1;
-            }
-            let Some(taker) = takers.get_mut(first) else {
-                return Ok(());
-            };
+/// Hands out jobs of one queue, and sees to what has expired or lapsed.
+async fn serve<X: Exec>(x: &mut X, now: i64, queue: &str, takers: &mut [Taker<'_>]) -> Answer<()> {
+    let past = [Value::Text(queue), Value::Int(now)];
+    let flags = |row: &Row<'_>| Ok((row.int(0)? != 0, row.int(1)? != 0, row.int(2)? != 0));
+    let look = x.rows(LOOK, &past, flags).await?.pop();
+    let (expired, lapsed, others) = look.unwrap_or_default();
+    if lapsed {
+        end_lapsed(x, queue, now).await?;
+    }
+    let wanted = takers.iter();
+    let wanted = wanted.fold(0_i64, |sum, taker| sum.saturating_add(taker.wanted));
+    let jobs = pick(x, queue, now, wanted, others || lapsed).await?;
+    let short = i64::try_from(jobs.len()).is_ok_and(|jobs| jobs < wanted);
+    let mut jobs = jobs.into_iter();
+    for taker in takers {
+        let wanted = usize::try_from(taker.wanted).unwrap_or(usize::MAX);
+        for mut job in jobs.by_ref().take(wanted) {
             take(x, now, taker.worker, &mut job).await?;
             taker.jobs.push(job);
-            taker.wanted -= 1;
         }
-        let Some(below) = level.checked_sub(1) else {
-            return Ok(());
-        };
-        bound = below;
     }
+    if expired && (short || !many_expired(x, queue, now).await?) {
+        bury_expired(x, queue, now, MOST_EXPIRED_PER_CLAIM).await?;
+    }
+    Ok(())
+}
+
+/// The jobs to hand out, in the order of claims.
+async fn pick<X: Exec>(
+    x: &mut X,
+    queue: &str,
+    now: i64,
+    wanted: i64,
+    others: bool,
+) -> Answer<Vec<Job>> {
+    if !others {
+        let first = [Value::Text(queue), Value::Int(wanted)];
+        let jobs = x.rows(READY, &first, job).await?;
+        // They were ready once, and are not if the clock has gone back.
+        if jobs.iter().all(|job| job.run_at <= now) {
+            return Ok(jobs);
+        }
+    }
+    let mut keys = claimable(x, queue, now, wanted).await?;
+    keys.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
+    let mut jobs = Vec::with_capacity(keys.len());
+    for (_, _, id) in keys {
+        jobs.extend(x.rows(JOB, &[Value::Int(id)], job).await?);
+    }
+    Ok(jobs)
 }
 
 /// Hands one job to the worker.
@@ -136,45 +145,22 @@ async fn take<X: Exec>(x: &mut X, now: i64, worker: &str, job: &mut Job) -> Answ
     x.execute(CLAIM, &values).await.map(|_| ())
 }
 
-/// Moves expired jobs and lapsed claims out of the way, a bounded number of each.
-async fn clear_overdue<X: Exec>(x: &mut X, queue: &str, now: i64) -> Answer<()> {
-    let past = [Value::Text(queue), Value::Int(now)];
-    let overdue = x
-        .rows(OVERDUE, &past, |row| {
-            Ok((row.int(0)? != 0, row.int(1)? != 0))
-        })
-        .await?;
-    let Some(&(expired, lapsed)) = overdue.first() else {
-        return Ok(());
-    };
-    if expired {
-        bury_expired(x, queue, now, MOST_SWEPT_PER_CLAIM).await?;
-    }
-    if lapsed {
-        let [queue, now] = past;
-        let most = Value::Int(MOST_SWEPT_PER_CLAIM);
-        let why = Value::Text(MAX_ATTEMPTS_EXCEEDED);
-        let bury = [queue, now, why, most, Value::Text(EXPIRED)];
-        let buried = x.execute(BURY_LAPSED, &bury).await?.changes;
-        // Those that are left of the same most overdue ones have attempts left.
-        let rest = MOST_SWEPT_PER_CLAIM.saturating_sub_unsigned(buried);
-        x.execute(RECLAIM, &[queue, now, Value::Int(rest)]).await?;
-    }
-    Ok(())
+/// Whether more jobs have expired than a claim moves to dead by the way.
+async fn many_expired<X: Exec>(x: &mut X, queue: &str, now: i64) -> Answer<bool> {
+    let few = [Value::Text(queue), Value::Int(now), Value::Int(FEW_EXPIRED)];
+    let many = x.rows(MANY_EXPIRED, &few, |row| row.int(0)).await?;
+    Ok(!many.is_empty())
 }
 
-/// Moves up to `most` expired jobs to dead, all of them if it is negative.
-pub(super) async fn bury_expired<X: Exec>(
-    x: &mut X,
-    queue: &str,
-    now: i64,
-    most: i64,
-) -> Answer<u64> {
-    let values = [
-        Value::Text(queue),
-        Value::Int(now),
-        Value::Text(EXPIRED),
-        Value::Int(most),
-    ];
-    Ok(x.execute(BURY_EXPIRED, &values).await?.changes)
+/// Ends lapsed claims, a bounded number, most overdue first.
+async fn end_lapsed<X: Exec>(x: &mut X, queue: &str, now: i64) -> Answer<()> {
+    let (queue, now) = (Value::Text(queue), Value::Int(now));
+    let most = Value::Int(MOST_LAPSED_PER_CLAIM);
+    let why = [Value::Text(MAX_ATTEMPTS_EXCEEDED), Value::Text(EXPIRED)];
+    let bury = [queue, now, why[0], most, why[1]];
+    let buried = x.execute(BURY_LAPSED, &bury).await?.changes;
+    // Those that are left of the same most overdue ones have attempts left.
+    let rest = MOST_LAPSED_PER_CLAIM.saturating_sub_unsigned(buried);
+    x.execute(RECLAIM, &[queue, now, Value::Int(rest)]).await?;
+    Ok(())
 }

@@ -3,8 +3,13 @@
 use rusqlite::Connection;
 use rusqlite::StatementStatus;
 
-use super::claim::{BURY_EXPIRED, BURY_LAPSED, CLAIM, HEAD, LEVEL, OVERDUE, RECLAIM};
+use super::claim::{BURY_LAPSED, CLAIM, JOB, LOOK, MANY_EXPIRED, RECLAIM};
 use super::finish::{ACK, AGAIN};
+use super::line::{
+    DELAYED_HEAD, DELAYED_LEVEL, DUE, GROUP, GROUP_HEAD, NEXT_GROUP, READY, READY_HEAD,
+    READY_LEVEL, UNEXPIRED,
+};
+use super::sweep::{BURY_EXPIRED, EXPIRED_SIZES, PURGE, PURGE_SIZES, sweep};
 use super::*;
 use crate::place::{Place, Role};
 use crate::schema::{self, Schema};
@@ -37,10 +42,23 @@ fn plan(connection: &Connection, sql: &str) -> Vec<String> {
 fn the_statements_of_a_claim_search_and_never_scan_or_sort() {
     let connection = database();
     for (name, sql, index) in [
-        ("overdue", OVERDUE, "__alkstore_jobs_expiring"),
-        ("overdue", OVERDUE, "__alkstore_jobs_claimed"),
-        ("level", LEVEL, "__alkstore_jobs_pending"),
-        ("head", HEAD, "__alkstore_jobs_pending"),
+        ("look", LOOK, "__alkstore_jobs_expiring"),
+        ("look", LOOK, "__alkstore_jobs_claimed"),
+        ("look", LOOK, "__alkstore_jobs_due"),
+        ("many", MANY_EXPIRED, "__alkstore_jobs_expiring"),
+        ("ready", READY, "__alkstore_jobs_ready"),
+        ("ready level", READY_LEVEL, "__alkstore_jobs_ready"),
+        ("ready head", READY_HEAD, "__alkstore_jobs_ready"),
+        ("delayed level", DELAYED_LEVEL, "__alkstore_jobs_delayed"),
+        ("delayed head", DELAYED_HEAD, "__alkstore_jobs_delayed"),
+        ("due", DUE, "__alkstore_jobs_due"),
+        ("group", GROUP, "__alkstore_jobs_lifetime"),
+        ("next group", NEXT_GROUP, "__alkstore_jobs_lifetime"),
+        ("group head", GROUP_HEAD, "__alkstore_jobs_lifetime"),
+        ("unexpired", UNEXPIRED, "__alkstore_jobs_expiring"),
+        ("job", JOB, "INTEGER PRIMARY KEY"),
+        ("expired sizes", EXPIRED_SIZES, "__alkstore_jobs_expiring"),
+        ("purge sizes", PURGE_SIZES, "__alkstore_dead_jobs_purging"),
         ("expired", BURY_EXPIRED, "__alkstore_jobs_expiring"),
         ("lapsed", BURY_LAPSED, "__alkstore_jobs_claimed"),
         ("reclaim", RECLAIM, "__alkstore_jobs_claimed"),
@@ -75,44 +93,143 @@ fn fill(connection: &Connection, jobs: i64, columns: &str) {
     connection.execute(&sql, [jobs]).expect("filled");
 }
 
-#[test]
-fn a_claim_costs_the_same_whatever_stands_around() {
-    const JOBS: i64 = 20_000;
-    const NOW: i64 = 1_000_000;
-    let connection = &mut database();
-    // Ready at a low priority, delayed at a high one, and processing.
-    fill(connection, JOBS, "0, n, 3, 0, 30, 5, x'00', NULL, NULL");
-    fill(
-        connection,
-        JOBS,
-        "9, 2000000 + n, 3, 0, 30, 5, x'00', NULL, NULL",
-    );
-    fill(
-        connection,
-        JOBS,
-        "9, n, 3, 0, 30, 5, x'00', 2000000 + n, NULL",
-    );
-    // An application may do this: the plans have to stay.
-    connection.execute_batch("ANALYZE").expect("analyzed");
+/// The steps that claims of one job take, for each of several claims that must find a job of
+/// this priority, or none.
+fn steps(connection: &mut Connection, now: i64, found: Option<i64>) -> i32 {
+    const CLAIMS: i32 = 3;
     let request = ClaimRequest {
         queue: "q",
         worker: "w",
         limit: 1,
     };
-    for _ in 0..3 {
-        let claimed = ready(claim(&mut Inline(connection), NOW, &[request])).expect("claimed");
+    let all = [
+        LOOK,
+        MANY_EXPIRED,
+        READY,
+        READY_LEVEL,
+        READY_HEAD,
+        DELAYED_LEVEL,
+        DELAYED_HEAD,
+        DUE,
+        GROUP,
+        NEXT_GROUP,
+        GROUP_HEAD,
+        UNEXPIRED,
+        JOB,
+        CLAIM,
+        BURY_EXPIRED,
+        EXPIRED_SIZES,
+    ];
+    let count = |connection: &Connection, what| {
+        let statements = all
+            .iter()
+            .map(|sql| connection.prepare_cached(sql).expect("cached"));
+        statements
+            .map(|statement| statement.get_status(what))
+            .sum::<i32>()
+    };
+    let before = count(connection, StatementStatus::VmStep);
+    for _ in 0..CLAIMS {
+        let claimed = ready(claim(&mut Inline(connection), now, &[request])).expect("claimed");
         let claimed = claimed.concat();
-        assert_eq!(claimed.len(), 1);
-        assert_eq!(claimed[0].priority, 0);
+        assert_eq!(claimed.first().map(|job| job.priority), found);
     }
-    let mut steps = 0;
-    for sql in [OVERDUE, LEVEL, HEAD, CLAIM] {
-        let statement = connection.prepare_cached(sql).expect("it is cached");
-        steps += statement.get_status(StatementStatus::VmStep);
-        let scanned = statement.get_status(StatementStatus::FullscanStep);
-        let sorted = statement.get_status(StatementStatus::Sort);
-        let prepared_again = statement.get_status(StatementStatus::RePrepare);
-        assert_eq!((scanned, sorted, prepared_again), (0, 0, 0), "{sql}");
+    for what in [
+        StatementStatus::FullscanStep,
+        StatementStatus::Sort,
+        StatementStatus::RePrepare,
+    ] {
+        assert_eq!(count(connection, what), 0);
     }
-    assert!(steps / 3 < MOST_STEPS, "{steps} steps for three claims");
+    (count(connection, StatementStatus::VmStep) - before) / CLAIMS
+}
+
+/// The steps of a claim beside so many jobs of each of several kinds.
+fn steps_beside(kinds: &[&str], found: Option<i64>) -> i32 {
+    const JOBS: i64 = 20_000;
+    let connection = &mut database();
+    for columns in kinds {
+        fill(connection, JOBS, columns);
+    }
+    // An application may do this: the plans have to stay.
+    connection.execute_batch("ANALYZE").expect("analyzed");
+    steps(connection, 1_000_000, found)
+}
+
+// Columns: priority, run_at, max_attempts, created_at, visibility, back-off, payload, the
+// claim's deadline, the expiry.
+const READY_LOW: &str = "0, n, 3, n, 30, 5, x'00', NULL, NULL";
+const DELAYED: &str = "9, 2000000 + n, 3, 0, 30, 5, x'00', NULL, NULL";
+const DELAYED_LEVELS: &str = "n, 2000000 + n, 3, 0, 30, 5, x'00', NULL, NULL";
+
+#[test]
+fn a_claim_costs_the_same_whatever_stands_around() {
+    let held = "9, n, 3, n, 30, 5, x'00', 2000000 + n, NULL";
+    let kinds = [READY_LOW, DELAYED, DELAYED_LEVELS, held];
+    let steps = steps_beside(&kinds, Some(0));
+    assert!(steps < MOST_STEPS, "{steps} steps");
+}
+
+#[test]
+fn a_claim_costs_the_same_beside_delayed_jobs_of_many_priorities() {
+    for (others, found) in [(None, None), (Some(READY_LOW), Some(0))] {
+        let beside = |delayed| {
+            let kinds: Vec<_> = others.into_iter().chain([delayed]).collect();
+            steps_beside(&kinds, found)
+        };
+        let (one, many) = (beside(DELAYED), beside(DELAYED_LEVELS));
+        assert!(many <= one * 3 / 2, "{one} beside one priority, {many}");
+    }
+}
+
+#[test]
+fn a_claim_of_a_delayed_job_does_not_look_at_each_priority() {
+    // A few of many are due, and none of the first hundreds of levels.
+    let due = "n, CASE WHEN n % 1000 = 1 THEN n ELSE 2000000 END, 3, 0, 30, 5, x'00', NULL, NULL";
+    let connection = &mut database();
+    fill(connection, 20_000, due);
+    let request = ClaimRequest {
+        queue: "q",
+        worker: "w",
+        limit: 3,
+    };
+    let claimed = ready(claim(&mut Inline(connection), 1_000_000, &[request])).expect("claimed");
+    let priorities: Vec<_> = claimed.concat().iter().map(|job| job.priority).collect();
+    assert_eq!(priorities, [19_001, 18_001, 17_001]);
+    for sql in [DELAYED_LEVEL, DELAYED_HEAD] {
+        let statement = connection.prepare_cached(sql).expect("cached");
+        assert_eq!(statement.get_status(StatementStatus::Run), 0);
+    }
+}
+
+#[test]
+fn a_claim_costs_the_same_beside_expired_jobs() {
+    let expired = "9, n, 3, n, 30, 5, x'00', NULL, n + 100";
+    let alone = steps_beside(&[READY_LOW], Some(0));
+    let beside = steps_beside(&[READY_LOW, expired], Some(0));
+    assert!(
+        beside <= alone * 3 / 2,
+        "{alone} alone, {beside} beside expired"
+    );
+    // Jobs that live as long as those that have expired in front of them.
+    let same = "9, 999900 + n, 3, 999900 + n, 30, 5, x'00', NULL, 999900 + n + 100";
+    let steps = steps_beside(&[READY_LOW, expired, same], Some(9));
+    assert!(steps < 2 * MOST_STEPS, "{steps} steps");
+}
+
+#[test]
+fn a_step_of_a_sweep_is_bounded() {
+    let connection = &mut database();
+    fill(connection, 1000, "9, n, 3, n, 30, 5, x'00', NULL, n");
+    let large = "9, n, 3, n, 30, 5, zeroblob(1 << 19), NULL, 2000";
+    fill(connection, 5, large);
+    let mut done = Vec::new();
+    loop {
+        let step = ready(sweep(&mut Inline(connection), "q", 5000)).expect("swept");
+        done.push(step.swept.expired);
+        if !step.more {
+            break;
+        }
+    }
+    assert_eq!(done, [200, 200, 200, 200, 200, 2, 2, 1]);
 }

@@ -17,16 +17,13 @@ CREATE TABLE __alkstore_jobs (
     last_error TEXT,
     payload BLOB NOT NULL
 );
--- What a claim walks, in its order; the expiry lets it pass expired jobs within the index.
-CREATE INDEX __alkstore_jobs_pending
-    ON __alkstore_jobs (queue, priority DESC, run_at, id, expires_at)
-    WHERE claim_expires_at IS NULL;
 CREATE INDEX __alkstore_jobs_claimed
     ON __alkstore_jobs (queue, claim_expires_at)
     WHERE claim_expires_at IS NOT NULL;
 CREATE INDEX __alkstore_jobs_expiring
     ON __alkstore_jobs (queue, expires_at)
     WHERE expires_at IS NOT NULL;
+-- The indexes of pending jobs, which claims walk, are in lines.sql.
 
 -- The greatest id that no live job has any more. Ids are never used again; to keep the last one
 -- when its job goes, and not whenever one is given, saves each enqueue a page.

@@ -2,25 +2,19 @@
 
 use std::cmp::Reverse;
 
-use alkstore::engine::{ClaimRequest, MAX_ATTEMPTS_EXCEEDED, MOST_SWEPT_PER_CLAIM};
+use alkstore::engine::{
+    ClaimRequest, EXPIRED, FEW_EXPIRED, MAX_ATTEMPTS_EXCEEDED, MOST_EXPIRED_PER_CLAIM,
+    MOST_LAPSED_PER_CLAIM,
+};
 use alkstore::{Job, JobState};
 
 use super::{Fault, Rules, Work, most};
 
 impl Work<'_> {
     pub(in crate::reference) fn claim(&mut self, wish: &ClaimRequest<'_>) -> Vec<Job> {
-        let passes_by = [Fault::ClaimTakesExpired, Fault::ClaimLeavesExpired];
-        if !passes_by.iter().any(|fault| self.rules.breaks(*fault)) {
-            self.bury_expired(
-                wish.queue,
-                match self.rules.fault {
-                    Some(Fault::ClaimBuriesOneExpired) => 1,
-                    _ => MOST_SWEPT_PER_CLAIM,
-                },
-            );
-        }
         self.end_lapsed(wish.queue);
         let mut claimed = self.pick(wish);
+        self.end_expired(wish, claimed.len());
         for id in &claimed {
             if let Some(job) = self.state.jobs.get_mut(id) {
                 self.rules.hand_out(job, wish.worker);
@@ -33,6 +27,24 @@ impl Work<'_> {
             .iter()
             .filter_map(|id| self.state.jobs.get(id).cloned())
             .collect()
+    }
+
+    /// Makes expired jobs dead, as far as a claim does that by the way.
+    fn end_expired(&mut self, wish: &ClaimRequest<'_>, handed_out: usize) {
+        let passes_by = [Fault::ClaimTakesExpired, Fault::ClaimLeavesExpired];
+        if passes_by.iter().any(|fault| self.rules.breaks(*fault)) {
+            return;
+        }
+        let few = self.expired(wish.queue) <= most(FEW_EXPIRED);
+        if few || handed_out < most(wish.limit) || self.rules.breaks(Fault::ClaimAlwaysBuries) {
+            self.bury_expired(
+                wish.queue,
+                match self.rules.fault {
+                    Some(Fault::ClaimBuriesOneExpired) => 1,
+                    _ => MOST_EXPIRED_PER_CLAIM,
+                },
+            );
+        }
     }
 
     /// Ends claims that have lapsed, most overdue first and a bounded number of them.
@@ -48,11 +60,13 @@ impl Work<'_> {
         lapsed.sort_by_key(|job| (job.claim_expires_at, job.id));
         lapsed.truncate(match rules.fault {
             Some(Fault::ClaimEndsOneLapsed) => 1,
-            _ => most(MOST_SWEPT_PER_CLAIM),
+            _ => most(MOST_LAPSED_PER_CLAIM),
         });
         for job in lapsed {
             let exhausted = job.attempts >= job.max_attempts;
             match rules.fault {
+                // The deadline of a claim and the expiry are both past: it died of the latter.
+                _ if rules.has_expired(job) => rules.bury(job, EXPIRED),
                 Some(Fault::ExhaustedStaysAlive) if exhausted => continue,
                 Some(Fault::ExhaustedDiesUnsaid) if exhausted => rules.bury(job, "failed"),
                 Some(Fault::ExhaustedIsHandedOut) => job.state = JobState::Pending,

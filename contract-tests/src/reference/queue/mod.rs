@@ -5,9 +5,9 @@ mod handle;
 mod sweep;
 
 use alkstore::engine::{
-    At, ClaimEnd, ClaimId, ClaimRequest, NewJob, Queues, Ready, Results, Stamps, Topic,
+    At, ClaimEnd, ClaimId, ClaimRequest, NewJob, Queues, Ready, Results, Stamps, SweepStep, Topic,
 };
-use alkstore::{Job, JobState, Result, Swept};
+use alkstore::{Job, JobState, Result};
 
 use super::database::Work;
 use super::rules::Rules;
@@ -70,7 +70,7 @@ impl Queues for Reference {
         self.read(at, |work| work.find_job(queue, id)).await
     }
 
-    async fn sweep_jobs(&self, queue: &str) -> Result<Swept> {
+    async fn sweep_jobs(&self, queue: &str) -> Result<SweepStep> {
         self.write(At::Auto, |work| work.sweep_jobs(queue)).await
     }
 }

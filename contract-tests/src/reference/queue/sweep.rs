@@ -1,6 +1,6 @@
 //! Jobs that nobody wants any more, and dead ones that were kept long enough.
 
-use alkstore::engine::EXPIRED;
+use alkstore::engine::{EXPIRED, MOST_PER_STEP, SweepStep};
 use alkstore::{Job, JobState, Swept};
 
 use super::{Fault, Work, most};
@@ -19,14 +19,20 @@ impl Work<'_> {
         found && self.state.jobs.remove(&id).is_some()
     }
 
-    pub(super) fn sweep_jobs(&mut self, queue: &str) -> Swept {
+    pub(super) fn sweep_jobs(&mut self, queue: &str) -> SweepStep {
         let rules = self.rules;
-        let expired = self.bury_expired(queue, i64::MAX);
-        let purged = self.purge_dead(queue);
+        let limit = match rules.fault {
+            Some(Fault::SweepInOneStep) => i64::MAX,
+            _ => MOST_PER_STEP,
+        };
+        let expired = self.bury_expired(queue, limit);
+        let purged = self.purge_dead(queue, most(limit) - most_done(expired));
+        let more = expired + purged >= most(limit) as u64 && !rules.breaks(Fault::SweepStopsEarly);
+        let mut swept = Swept::new(expired, purged);
         if rules.breaks(Fault::SweepCountsNothing) {
-            return Swept::default();
+            swept = Swept::default();
         }
-        Swept::new(expired, purged)
+        SweepStep { swept, more }
     }
 
     /// Makes live jobs past their expiry dead, most overdue first and at most so many.
@@ -62,8 +68,16 @@ impl Work<'_> {
         count
     }
 
-    /// Deletes dead jobs past their retention.
-    fn purge_dead(&mut self, queue: &str) -> u64 {
+    /// The number of live jobs past their expiry.
+    pub(super) fn expired(&self, queue: &str) -> usize {
+        let past = |job: &&Job| {
+            job.queue == queue && job.state != JobState::Dead && self.rules.has_expired(job)
+        };
+        self.state.jobs.values().filter(past).count()
+    }
+
+    /// Deletes dead jobs past their retention, at most so many.
+    fn purge_dead(&mut self, queue: &str, limit: usize) -> u64 {
         let rules = self.rules;
         let past_retention = |job: &Job| {
             let kept_s = match rules.fault {
@@ -75,10 +89,19 @@ impl Work<'_> {
             let died_at = job.died_at.unwrap_or(i64::MAX);
             kept_s.is_some_and(|kept_s| died_at.saturating_add(kept_s) <= rules.now)
         };
-        let before = self.state.jobs.len();
+        let mut purged = 0;
         self.state.jobs.retain(|_, job| {
-            job.queue != queue || job.state != JobState::Dead || !past_retention(job)
+            let stays = purged >= limit
+                || job.queue != queue
+                || job.state != JobState::Dead
+                || !past_retention(job);
+            purged += usize::from(!stays);
+            stays
         });
-        (before - self.state.jobs.len()) as u64
+        purged as u64
     }
+}
+
+fn most_done(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
 }
