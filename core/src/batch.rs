@@ -142,7 +142,8 @@ async fn wait<E: Batches>(
         let signal = poll_fn(|cx| call.poll(cx));
         match timeout_at(until.min(call.deadline), signal).await {
             Ok(Signal::Done(outcome)) => return Ok(Some(outcome)),
-            Err(_) if Instant::now() >= call.deadline => {
+            // A call that leads until its deadline asks itself to look as it leaves the lane.
+            _ if Instant::now() >= call.deadline => {
                 return lanes.reason(key).map_or(Ok(None), Err);
             }
             Ok(Signal::Look) if batching.inline && lanes.crowd.are_together() => {
