@@ -126,7 +126,7 @@ async fn wait<E: Batches>(
     call: Call,
     mut pass: Option<Pass>,
 ) -> Result<Option<Outcome>> {
-    let place = Place::new(lanes, engine, key, call)?;
+    let place = Place::new(lanes, engine, key, call, pass.is_some())?;
     let call = &place.call;
     let mut looks = place.first || pass.is_some();
     loop {
