@@ -126,7 +126,7 @@ async fn wait<E: Batches>(
     call: Call,
     mut pass: Option<Pass>,
 ) -> Result<Option<Outcome>> {
-    let place = Place::new(lanes, engine, key, call)?;
+    let place = Place::new(lanes, engine, key, call, pass.is_some())?;
     let call = &place.call;
     let mut looks = place.first || pass.is_some();
     loop {
@@ -142,6 +142,7 @@ async fn wait<E: Batches>(
         let signal = poll_fn(|cx| call.poll(cx));
         match timeout_at(until.min(call.deadline), signal).await {
             Ok(Signal::Done(outcome)) => return Ok(Some(outcome)),
+            // A call that leads until its deadline asks itself to look as it leaves the lane.
             _ if Instant::now() >= call.deadline => {
                 return lanes.reason(key).map_or(Ok(None), Err);
             }

@@ -184,9 +184,15 @@ pub(super) struct Place<'p, E: Batches> {
 }
 
 impl<'p, E: Batches> Place<'p, E> {
-    pub(super) fn new(lanes: &'p Arc<Lanes>, engine: &'p E, key: Key, call: Call) -> Result<Self> {
+    pub(super) fn new(
+        lanes: &'p Arc<Lanes>,
+        engine: &'p E,
+        key: Key,
+        call: Call,
+        leads: bool,
+    ) -> Result<Self> {
         let call = Arc::new(call);
-        let first = lanes.stand(key, &call)?;
+        let first = lanes.stand(key, &call, leads)?;
         Ok(Self {
             first,
             call,

@@ -84,11 +84,16 @@ impl Lanes {
     }
 
     /// Puts a call at the end of its lane, and returns whether it is the only one there. Else
-    /// one that came before it has been asked to look, or will be.
-    pub(super) fn stand(&self, key: Key, call: &Arc<Call>) -> Result<bool> {
+    /// one that came before it has been asked to look, or will be. A call that `leads` came first:
+    /// it goes to the front.
+    pub(super) fn stand(&self, key: Key, call: &Arc<Call>, leads: bool) -> Result<bool> {
         let mut state = self.open()?;
         let lane = state.lanes.entry(key).or_default();
-        lane.waiting.push_back(Arc::clone(call));
+        if leads {
+            lane.waiting.push_front(Arc::clone(call));
+        } else {
+            lane.waiting.push_back(Arc::clone(call));
+        }
         Ok(lane.waiting.len() == 1)
     }
 
