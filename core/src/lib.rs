@@ -73,6 +73,7 @@ mod options;
 mod outbox;
 mod payload;
 mod queue;
+mod runtime;
 mod scheduler;
 mod stop;
 mod store;

@@ -21,6 +21,7 @@ use crate::exec::{Awaiting, Inline};
 use crate::notify::Hearing;
 use crate::place::Place;
 use crate::readers::Readers;
+use crate::session::Sessions;
 use crate::watch::Watch;
 
 /// One opened database.
@@ -34,6 +35,7 @@ pub(crate) struct Inner {
     readers: Readers,
     pub(crate) lanes: Lanes<Write, Wrote>,
     pub(crate) pool: SqlitePool,
+    pub(crate) sessions: Sessions,
     /// The pool was made here and is closed with the store.
     pub(crate) own_pool: bool,
     pub(crate) hearing: Arc<Hearing>,
@@ -76,7 +78,8 @@ impl Inner {
     ) -> Self {
         Self {
             readers: Readers::new(settings.readers),
-            hearing: Arc::new(Hearing::new(writer.path(), place.memory)),
+            hearing: Arc::default(),
+            sessions: Sessions::default(),
             writer: Arc::new_cyclic(|own| {
                 AsyncMutex::new(Writer {
                     checkpoints: Checkpoints::take_over(&writer, own.clone()),
@@ -116,6 +119,7 @@ impl Inner {
     ) -> Result<T> {
         // Nothing below waits as a rule: a task that calls again and again lets others run.
         consume_budget().await;
+        self.check_process(doing)?;
         let mut backoff = Backoff::new(self.settings.busy_timeout);
         let mut writer = self.hold_writer(doing, &mut backoff).await?;
         loop {
@@ -134,6 +138,7 @@ impl Inner {
         doing: &'static str,
         since: Instant,
     ) -> Result<Writing> {
+        self.check_process(doing)?;
         let mut backoff = Backoff::since(since, self.settings.busy_timeout);
         let waiting = Arc::clone(&self.writer).lock_owned();
         let mut writer = match Arc::clone(&self.writer).try_lock_owned() {
@@ -188,6 +193,9 @@ impl Inner {
         let result = operation(&mut Inline(connection), self.now());
         let result = result.map_err(Unwritten::undone).and_then(|value| {
             self.commit(connection).map_err(Unwritten::in_doubt)?;
+            // Nothing is acknowledged that nobody can read.
+            let there = self.place.check_still_there();
+            there.map_err(Unwritten::in_doubt)?;
             Ok(value)
         });
         if result.is_err() {
@@ -204,14 +212,16 @@ impl Inner {
     }
 
     fn commit(&self, connection: &Connection) -> Answer<()> {
-        let deadline = Instant::now() + self.settings.busy_timeout;
+        let deadline = Instant::now().checked_add(self.settings.busy_timeout);
         loop {
             let result = connection.prepare_cached("COMMIT")?.execute([]);
             match result.map_err(Failure::from) {
                 // Only in memory can readers stand in the way of a commit, for as long as
                 // one statement of theirs takes; a file in WAL mode has no such moment.
                 Err(failure)
-                    if self.place.memory && failure.is_busy() && Instant::now() < deadline =>
+                    if self.place.memory
+                        && failure.is_busy()
+                        && deadline.is_none_or(|end| Instant::now() < end) =>
                 {
                     std::thread::sleep(Duration::from_micros(50));
                 }
@@ -227,6 +237,7 @@ impl Inner {
         operation: impl Fn(&mut Inline<'_>, i64) -> Answer<T> + Send,
     ) -> Result<T> {
         consume_budget().await;
+        self.check_process(doing)?;
         let mut backoff = Backoff::new(self.settings.busy_timeout);
         // Where this future is dropped the connection is closed, and the next one made anew.
         let (_permit, mut reader) = self.readers.take(&self.place, doing, &mut backoff).await?;
@@ -268,6 +279,11 @@ impl Inner {
             Err(failure) => Err(failure),
         };
         result.map_err(|failure| failure.into_joined_error(doing))
+    }
+
+    fn check_process(&self, doing: &str) -> Result<()> {
+        let same = self.place.check_process();
+        same.map_err(|failure| failure.into_error(doing))
     }
 
     async fn hold_writer(
@@ -316,6 +332,7 @@ impl Inner {
         self.hearing.hub().close();
         self.stop_watching();
         self.readers.close();
+        self.sessions.close(self.settings.busy_timeout).await;
         if let Ok(mut writer) = timeout(self.settings.busy_timeout, self.writer.lock()).await {
             writer.connection = None;
             writer.checkpoints = Checkpoints::default();

@@ -60,10 +60,12 @@ mod lock;
 mod notify;
 mod options;
 mod place;
+mod presence;
 mod queue;
 mod readers;
 mod scheduler;
 mod schema;
+mod session;
 mod stream;
 mod tx;
 mod watch;
@@ -87,8 +89,8 @@ pub use crate::tx::SqliteTx;
 pub struct Sqlite(Arc<Inner>);
 
 impl Sqlite {
-    /// The pool that transactions take their connections from, for business reads. It is the
-    /// application's own where the engine was opened over one.
+    /// A pool for business reads. It is the application's own where the engine was opened over
+    /// one. Transactions have a connection of their own.
     ///
     /// Business writes belong in a [`Tx`](alkstore::Tx): written through the pool, they
     /// compete with the engine for SQLite's write lock.
