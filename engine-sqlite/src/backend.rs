@@ -119,7 +119,7 @@ impl Inner {
     ) -> Result<T> {
         // Nothing below waits as a rule: a task that calls again and again lets others run.
         consume_budget().await;
-        self.check_process(doing)?;
+        self.check_still_there(doing)?;
         let mut backoff = Backoff::new(self.settings.busy_timeout);
         let mut writer = self.hold_writer(doing, &mut backoff).await?;
         loop {
@@ -138,7 +138,7 @@ impl Inner {
         doing: &'static str,
         since: Instant,
     ) -> Result<Writing> {
-        self.check_process(doing)?;
+        self.check_still_there(doing)?;
         let mut backoff = Backoff::since(since, self.settings.busy_timeout);
         let waiting = Arc::clone(&self.writer).lock_owned();
         let mut writer = match Arc::clone(&self.writer).try_lock_owned() {
@@ -279,6 +279,12 @@ impl Inner {
             Err(failure) => Err(failure),
         };
         result.map_err(|failure| failure.into_joined_error(doing))
+    }
+
+    /// Before a write, too: the log of a file that was replaced would be read into the new one.
+    fn check_still_there(&self, doing: &str) -> Result<()> {
+        let there = self.place.check_still_there();
+        there.map_err(|failure| failure.into_error(doing))
     }
 
     fn check_process(&self, doing: &str) -> Result<()> {

@@ -20,6 +20,9 @@ use crate::schema::{self, Schema};
 /// The longest busy timeout that SQLite can be told, in milliseconds of 31 bits.
 const MOST_PATIENCE: Duration = Duration::from_millis(i32::MAX as u64);
 
+/// The time that opening a connection has, which is no wait for a lock.
+const CONNECTING: Duration = Duration::from_secs(1);
+
 /// When a commit has reached the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -169,7 +172,7 @@ impl SqliteOptions {
         // A connection to a file does not go stale while it is idle.
         let pool = SqlitePoolOptions::new()
             .test_before_acquire(false)
-            .acquire_timeout(patience)
+            .acquire_timeout(patience.max(CONNECTING))
             .connect_lazy_with(options);
         Ok(Sqlite(Arc::new(Inner::new(
             place,

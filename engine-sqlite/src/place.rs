@@ -138,6 +138,14 @@ impl Place {
             connection.pragma_update(None, "journal_size_limit", MOST_WAL_BYTES)?;
         } else {
             connection.pragma_update(None, "query_only", true)?;
+            // The log is opened with the first read: where it cannot be, that shows now.
+            let read = connection.query_row("PRAGMA data_version", [], |_| Ok(()));
+            if let Err(error) = read {
+                let failure = self.unopened(error.into());
+                if failure.is_unopened() {
+                    return Err(failure);
+                }
+            }
         }
         Ok(connection)
     }
