@@ -282,7 +282,11 @@ impl Inner {
     }
 
     /// Before a write, too: the log of a file that was replaced would be read into the new one.
-    fn check_still_there(&self, doing: &str) -> Result<()> {
+    pub(crate) fn check_still_there(&self, doing: &str) -> Result<()> {
+        // The last connection takes the log with it.
+        if self.is_closed() {
+            return Err(Error::store_closed());
+        }
         let there = self.place.check_still_there();
         there.map_err(|failure| failure.into_error(doing))
     }

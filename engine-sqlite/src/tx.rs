@@ -30,8 +30,7 @@ impl Backend for Sqlite {
     async fn begin(&self) -> Result<SqliteTx> {
         check_runtime()?;
         let inner = self.inner();
-        let there = inner.place.check_still_there();
-        there.map_err(|failure| failure.into_error(BEGINNING))?;
+        inner.check_still_there(BEGINNING)?;
         let mut backoff = Backoff::new(inner.settings.busy_timeout);
         let kept = inner.keep_writer(BEGINNING, &mut backoff).await?;
         if kept.writer.connection.is_none() {
