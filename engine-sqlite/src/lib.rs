@@ -39,7 +39,10 @@
 //!   begin. A plain `BEGIN` that reads first cannot write once another connection has
 //!   committed: the operation fails with a transient error, and the whole transaction has to
 //!   be tried again.
-//! - Receivers close when the database file is removed or replaced.
+//! - A transaction that SQLite or the application's SQL ends by itself is gone whole: a `COMMIT`
+//!   by SQL on a [`Tx`](alkstore::Tx)'s connection is refused and rolls back.
+//! - Receivers close when the database file or its log is removed or replaced; writes then fail
+//!   and say so. So does every call in a process that was forked off the one that opened it.
 //! - A notify has no size limit, and its payload reaches nobody.
 //! - A stream gives 2^40 - 1 offsets and a database holds 2^23 - 1 streams; a publish beyond is
 //!   [`Error::Database`](alkstore::Error::Database).
