@@ -66,8 +66,8 @@ impl Presence {
         }))
     }
 
-    /// Fails where what is written could be read by nobody else. Costs a look at the names of
-    /// two files, about a microsecond.
+    /// Fails where what is written could be read by nobody else. Costs two
+    /// calls of `stat`, some microseconds together.
     pub(crate) fn check(&self) -> Answer<()> {
         self.check_process()?;
         match self.missing() {
