@@ -93,6 +93,7 @@ impl<E: Backend> DynBackend for E {
 /// The object-safe twin of [`Transaction`].
 trait DynTransaction: Send {
     fn conn(&mut self) -> &mut (dyn Any + Send);
+    fn check_open(&self) -> Result<()>;
     fn commit(self: Box<Self>, wakes: Wakes) -> BoxFuture<'static, Result<()>>;
     fn rollback(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
 }
@@ -103,6 +104,10 @@ struct Erased<E: Backend>(E::Tx);
 impl<E: Backend> DynTransaction for Erased<E> {
     fn conn(&mut self) -> &mut (dyn Any + Send) {
         E::upcast(self.0.conn())
+    }
+
+    fn check_open(&self) -> Result<()> {
+        self.0.check_open()
     }
 
     fn commit(self: Box<Self>, wakes: Wakes) -> BoxFuture<'static, Result<()>> {
@@ -119,6 +124,10 @@ impl Transaction for BoxedTx {
 
     fn conn(&mut self) -> &mut Self::Conn {
         self.0.conn()
+    }
+
+    fn check_open(&self) -> Result<()> {
+        self.0.check_open()
     }
 
     async fn commit(self, wakes: Wakes) -> Result<()> {

@@ -52,10 +52,14 @@ impl Drivers {
     /// its first `:`, or for a path the empty one. A single letter before the `:` is the drive
     /// of a path.
     ///
+    /// A target without a scheme is a path only if it looks like one: it has a separator or a
+    /// file ending, or is `:memory:`. Any other word is refused, since a wrong setting would
+    /// otherwise open a new and empty database of that name; write `./name` for such a file.
+    ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] that lists the schemes, if no engine answers to this one; else
-    /// as for [`Store::open`].
+    /// [`Error::InvalidArgument`] that lists the schemes, if no engine answers to this one, and
+    /// for a blank target or one that is neither a URL nor a path; else as for [`Store::open`].
     ///
     /// # Cancel safety
     ///
@@ -69,6 +73,9 @@ impl Drivers {
     /// ```
     pub async fn open(&self, target: &str) -> Result<BoxedStore> {
         let scheme = scheme(target);
+        if scheme.is_empty() {
+            check_path(target)?;
+        }
         let answers = |driver: &&Driver| {
             driver
                 .schemes
@@ -109,8 +116,58 @@ impl Drivers {
     }
 }
 
-/// What stands before the first `:`, if it can be the scheme of a URL.
-fn scheme(target: &str) -> &str {
+/// Refuses what is no path: a wrong setting must not become a new database.
+fn check_path(target: &str) -> Result<()> {
+    // What a setting holds that is not a path may be a secret, so none of it is shown.
+    let refused = |value: String, reason: &'static str| {
+        Err(Error::InvalidArgument {
+            argument: "url",
+            value,
+            reason: reason.into(),
+        })
+    };
+    if target.trim().is_empty() {
+        return refused(
+            target.to_owned(),
+            "it is blank; a URL or the path of a database file is needed",
+        );
+    }
+    let hidden = || format!("{} characters without a scheme", target.chars().count());
+    let of_key = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if let Some((key, _)) = target.split_once('=')
+        && key.bytes().all(of_key)
+    {
+        return refused(
+            hidden(),
+            "it is a list of parameters; write it as a URL, such as \
+             postgres://user@host:5432/database",
+        );
+    }
+    let ending = target.rsplit_once('.').is_some_and(|(name, ending)| {
+        let of_ending = |byte: u8| byte.is_ascii_alphanumeric();
+        !name.is_empty() && !ending.is_empty() && ending.bytes().all(of_ending)
+    });
+    if ending || target.contains(['/', '\\']) || target == ":memory:" {
+        return Ok(());
+    }
+    refused(
+        hidden(),
+        "it has no scheme, and neither a path separator nor a file ending; write `./name` for \
+         a database file of such a name",
+    )
+}
+
+/// The scheme of a URL: what stands before the first `:`, or the empty text if the target is no
+/// URL. A single letter is the drive of a path. Schemes ignore case.
+///
+/// ```
+/// use alkstore::engine::scheme;
+///
+/// assert_eq!(scheme("postgres://app@db/app"), "postgres");
+/// assert_eq!(scheme("data/app.db"), "");
+/// ```
+#[must_use]
+pub fn scheme(target: &str) -> &str {
     let Some((before, _)) = target.split_once(':') else {
         return "";
     };
@@ -139,6 +196,35 @@ mod tests {
     #[case("", "")]
     fn schemes(#[case] target: &str, #[case] expected: &str) {
         assert_eq!(scheme(target), expected);
+    }
+
+    #[rstest]
+    #[case("", "blank")]
+    #[case(" \t", "blank")]
+    #[case("host=127.0.0.1 user=app password=secret", "list of parameters")]
+    #[case("host=/var/run dbname=secret.db", "list of parameters")]
+    #[case("secret", "neither")]
+    #[case("secret.", "neither")]
+    #[case("the secret.of us", "neither")]
+    fn what_is_neither_a_url_nor_a_path_is_refused(#[case] target: &str, #[case] why: &str) {
+        let error = check_path(target).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("`url`") && said.contains(why), "{said}");
+        assert!(!said.contains("secret"), "{said}");
+        let opened = Drivers::new().open(target).now_or_never();
+        let error = opened.expect("nothing is waited for").map(drop);
+        assert_eq!(error.unwrap_err().to_string(), said);
+    }
+
+    #[rstest]
+    #[case("app.db")]
+    #[case("./app")]
+    #[case("/var/lib/app")]
+    #[case("data\\app")]
+    #[case("./user=app")]
+    #[case(":memory:")]
+    fn paths_are_accepted(#[case] target: &str) {
+        check_path(target).expect("it is a path");
     }
 
     #[test]

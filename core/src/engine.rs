@@ -26,9 +26,11 @@ use smallvec::SmallVec;
 
 use crate::Result;
 pub use crate::batch::Batch;
+pub use crate::drivers::scheme;
 use crate::notify::WakeReceiver;
 pub use crate::notify::{Topic, TopicKind, WakeHub, Wakes};
 use crate::queue::{Job, Swept};
+pub use crate::runtime::check_runtime;
 use crate::stream::StreamEvent;
 pub use batch::{BatchError, Batches, Batching, Write, Written};
 
@@ -58,6 +60,17 @@ pub trait Transaction: Send + Sized + 'static {
 
     /// The connection that the transaction runs on.
     fn conn(&mut self) -> &mut Self::Conn;
+
+    /// Fails once the transaction is no longer open, because the database or the application's
+    /// SQL ended it: nothing more may run on its connection. Called before each operation, so
+    /// it costs no round trip.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`](crate::Error::Database) that says why there is nothing to go on with.
+    fn check_open(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Commits, then wakes `wakes`, where the database itself does not.
     ///

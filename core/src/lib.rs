@@ -81,6 +81,7 @@ mod options;
 mod outbox;
 mod payload;
 mod queue;
+mod runtime;
 mod scheduler;
 mod stop;
 mod store;

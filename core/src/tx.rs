@@ -119,11 +119,20 @@ pub struct Joined<'c, C: ?Sized>(&'c mut C);
 pub trait OnConnection<C: ?Sized>: Send {
     /// The driver's connection.
     fn on(&mut self) -> &mut C;
+
+    /// Fails where the transaction is known to have ended.
+    fn check_open(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl<T: Transaction> OnConnection<T::Conn> for T {
     fn on(&mut self) -> &mut T::Conn {
         self.conn()
+    }
+
+    fn check_open(&self) -> Result<()> {
+        Transaction::check_open(self)
     }
 }
 
@@ -156,6 +165,7 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
             return Err(half_done("the transaction does nothing more"));
         }
         let engine = self.store.live()?;
+        self.inner.check_open()?;
         self.in_doubt = true;
         let (wakes, in_doubt) = (&mut self.wakes, &mut self.in_doubt);
         Ok(Running {
@@ -169,7 +179,8 @@ impl<E: Engine, T: OnConnection<E::Conn>> Tx<E, T> {
     /// The driver's connection, for the business writes. On a boxed store it is a `dyn Any`
     /// to downcast to the driver's connection type.
     ///
-    /// Commit and roll back through this transaction, not by SQL.
+    /// Commit and roll back through this transaction, not by SQL. A transaction that SQL or
+    /// the database itself has ended is gone: every later operation and the commit say so.
     ///
     /// ```
     /// # use alkstore::{BoxedStore, Result};

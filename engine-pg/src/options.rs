@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
+use alkstore::engine::check_runtime;
 use alkstore::{Error, Result};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{PgConnection, PgPool, Row as _};
@@ -253,6 +254,7 @@ impl PostgresOptions {
     /// # Ok(()) }
     /// ```
     pub async fn open(self, url: &str) -> Result<Postgres> {
+        check_runtime()?;
         let schema = self.check()?;
         let mut options = parse(url)?;
         if !self.statement_cache {
@@ -314,6 +316,7 @@ impl PostgresOptions {
     /// # Ok(()) }
     /// ```
     pub async fn over_pool(self, pool: PgPool) -> Result<Postgres> {
+        check_runtime()?;
         let schema = self.check()?;
         let opening = |error| failed(OPENING, error);
         let migrating = async {

@@ -20,6 +20,7 @@ use crate::gate::{Entered, Gate};
 use crate::notify::Hearing;
 use crate::place::Place;
 use crate::readers::Readers;
+use crate::session::Sessions;
 use crate::watch::Watch;
 
 /// One opened database.
@@ -32,6 +33,7 @@ pub(crate) struct Inner {
     in_transaction: AtomicBool,
     readers: Readers,
     pub(crate) pool: SqlitePool,
+    pub(crate) sessions: Sessions,
     /// The pool was made here and is closed with the store.
     pub(crate) own_pool: bool,
     pub(crate) hearing: Arc<Hearing>,
@@ -74,7 +76,8 @@ impl Inner {
     ) -> Self {
         Self {
             readers: Readers::new(settings.readers),
-            hearing: Arc::new(Hearing::new(writer.path(), place.memory)),
+            hearing: Arc::default(),
+            sessions: Sessions::default(),
             gate: Arc::new_cyclic(|own| {
                 Gate::new(Writer {
                     checkpoints: Checkpoints::take_over(&writer, own.clone()),
@@ -122,6 +125,7 @@ impl Inner {
         let mut backoff = Backoff::new(self.settings.busy_timeout);
         loop {
             let entered = self.enter(doing, &backoff).await?;
+            self.check_still_there(doing)?;
             let result = {
                 let mut writer = entered.writer();
                 let begun = begin(writer.open()?).map_err(Unwritten::undone);
@@ -152,6 +156,8 @@ impl Inner {
         let mut backoff = Backoff::new(Duration::MAX);
         loop {
             let entered = self.gate.enter().await.map_err(BatchError::Failed)?;
+            self.check_still_there(WRITING)
+                .map_err(BatchError::Failed)?;
             {
                 let mut writer = entered.writer();
                 match begin(writer.open().map_err(BatchError::Failed)?) {
@@ -195,6 +201,9 @@ impl Inner {
         let result = operation(&mut Inline(connection), self.now());
         let result = result.map_err(Unwritten::undone).and_then(|value| {
             self.commit(connection).map_err(Unwritten::in_doubt)?;
+            // Nothing is acknowledged that nobody can read.
+            let there = self.place.check_after_write();
+            there.map_err(Unwritten::in_doubt)?;
             Ok(value)
         });
         if result.is_err() {
@@ -237,6 +246,7 @@ impl Inner {
         operation: impl Fn(&mut Inline<'_>, i64) -> Answer<T> + Send,
     ) -> Result<T> {
         consume_budget().await;
+        self.check_process(doing)?;
         let mut backoff = Backoff::new(self.settings.busy_timeout);
         // Where this future is dropped the connection is closed, and the next one made anew.
         let (_permit, mut reader) = self.readers.take(&self.place, doing, &mut backoff).await?;
@@ -280,6 +290,21 @@ impl Inner {
             Err(failure) => Err(failure),
         };
         result.map_err(|failure| failure.into_joined_error(doing))
+    }
+
+    /// Before a write, too: the log of a file that was replaced would be read into the new one.
+    pub(crate) fn check_still_there(&self, doing: &str) -> Result<()> {
+        // The last connection takes the log with it.
+        if self.is_closed() {
+            return Err(Error::store_closed());
+        }
+        let there = self.place.check_before_write();
+        there.map_err(|failure| failure.into_error(doing))
+    }
+
+    fn check_process(&self, doing: &str) -> Result<()> {
+        let same = self.place.check_process();
+        same.map_err(|failure| failure.into_error(doing))
     }
 
     async fn enter(&self, doing: &'static str, backoff: &Backoff) -> Result<Entered> {
@@ -330,6 +355,7 @@ impl Inner {
         self.hearing.hub().close();
         self.stop_watching();
         self.readers.close();
+        self.sessions.close(self.settings.busy_timeout).await;
         if let Ok(Ok(entered)) = timeout(self.settings.busy_timeout, self.gate.close()).await {
             let mut writer = entered.writer();
             writer.connection = None;

@@ -13,10 +13,23 @@ type Source = Box<dyn StdError + Send + Sync>;
 pub(crate) struct Failure {
     /// SQLite's extended result code, where SQLite was reached.
     code: Option<i32>,
-    /// The pool had no connection in time.
+    /// Something was used up: the connections of a pool, or file handles.
     starved: bool,
+    /// What is known beyond the code.
+    why: Option<String>,
+    /// The transaction that the operation was a part of was rolled back as a whole.
+    ended: bool,
     source: Source,
 }
+
+/// The transaction of a `Tx` is gone before its commit.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the transaction has ended already and nothing of it remains: SQLite rolled it back (a full \
+     disk, RAISE(ROLLBACK), ON CONFLICT ROLLBACK), or SQL of the application ended it; begin a \
+     new one"
+)]
+pub(crate) struct TransactionGone;
 
 /// The result of a statement.
 pub(crate) type Answer<T> = Result<T, Failure>;
@@ -54,11 +67,41 @@ impl Busy {
 impl Failure {
     /// A failure of this crate's own logic, not of SQLite.
     pub(crate) fn internal(what: &'static str) -> Self {
+        Self::stated(what)
+    }
+
+    /// A failure that this crate found itself and that its source says.
+    pub(crate) fn stated(source: impl Into<Source>) -> Self {
         Self {
             code: None,
             starved: false,
-            source: what.into(),
+            why: None,
+            ended: false,
+            source: source.into(),
         }
+    }
+
+    /// Whether SQLite could not open a file.
+    pub(crate) fn is_unopened(&self) -> bool {
+        self.primary() == Some(ffi::SQLITE_CANTOPEN)
+    }
+
+    /// Adds what is known beyond SQLite's code.
+    pub(crate) fn explained(mut self, why: String) -> Self {
+        self.why = Some(why);
+        self
+    }
+
+    /// Says that something was used up that may be free again later.
+    pub(crate) fn starved(mut self) -> Self {
+        self.starved = true;
+        self
+    }
+
+    /// Says that the operation's transaction was rolled back as a whole.
+    pub(crate) fn ended(mut self) -> Self {
+        self.ended = true;
+        self
     }
 
     /// Whether waiting for other connections can help.
@@ -68,9 +111,10 @@ impl Failure {
 
     /// The error of an operation on a connection of this crate's.
     pub(crate) fn into_error(self, doing: &str) -> Error {
-        let context: Cow<'static, str> = match self.hint() {
-            Some(hint) => format!("{doing} failed, {hint}").into(),
-            None => format!("{doing} failed").into(),
+        let context: Cow<'static, str> = match (self.hint(), &self.why) {
+            (Some(hint), Some(why)) => format!("{doing} failed, {hint}: {why}").into(),
+            (Some(hint), None) => format!("{doing} failed, {hint}").into(),
+            (None, _) => format!("{doing} failed").into(),
         };
         if self.is_transient() {
             Error::transient(context, self.source)
@@ -81,6 +125,13 @@ impl Failure {
 
     /// The error of an operation in a transaction that somebody else commits.
     pub(crate) fn into_joined_error(self, doing: &str) -> Error {
+        if self.code == Some(ffi::SQLITE_CONSTRAINT_COMMITHOOK) {
+            return Error::database(format!("{doing} failed"), TransactionGone);
+        }
+        if self.ended {
+            let context = format!("{doing} failed: SQLite has rolled back the whole transaction");
+            return Error::database(context, self.source);
+        }
         if !self.is_busy() {
             return self.into_error(doing);
         }
@@ -109,7 +160,10 @@ impl Failure {
             ffi::SQLITE_IOERR_SHMLOCK,
             ffi::SQLITE_IOERR_SHMOPEN,
         ];
-        self.starved || self.is_busy() || self.code.is_some_and(|code| LOCKS.contains(&code))
+        self.starved
+            || self.is_busy()
+            || self.primary() == Some(ffi::SQLITE_PROTOCOL)
+            || self.code.is_some_and(|code| LOCKS.contains(&code))
     }
 
     fn hint(&self) -> Option<&'static str> {
@@ -135,8 +189,7 @@ impl From<rusqlite::Error> for Failure {
         };
         Self {
             code,
-            starved: false,
-            source: error.into(),
+            ..Self::stated(error)
         }
     }
 }
@@ -151,7 +204,7 @@ impl From<sqlx::Error> for Failure {
         Self {
             code,
             starved,
-            source: error.into(),
+            ..Self::stated(error)
         }
     }
 }

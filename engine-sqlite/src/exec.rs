@@ -188,13 +188,19 @@ impl Awaiting<'_> {
     /// Keeps what was done since the mark, or undoes it after a failure: that leaves the
     /// caller's transaction as it was, and usable.
     pub(crate) async fn settle<T>(&mut self, result: Answer<T>) -> Answer<T> {
-        if result.is_err() {
-            // Where SQLite has rolled back everything by itself there is nothing to undo.
-            self.execute("ROLLBACK TO __alkstore", &[]).await.ok();
-        }
-        let released = self.execute("RELEASE __alkstore", &[]).await;
-        let value = result?;
-        released?;
+        let value = match result {
+            Ok(value) => value,
+            Err(failure) => {
+                // Where SQLite has rolled back everything by itself the mark is gone, too.
+                let undone = self.execute("ROLLBACK TO __alkstore", &[]).await;
+                self.execute("RELEASE __alkstore", &[]).await.ok();
+                return Err(match undone {
+                    Ok(_) => failure,
+                    Err(_) => failure.ended(),
+                });
+            }
+        };
+        self.execute("RELEASE __alkstore", &[]).await?;
         Ok(value)
     }
 }

@@ -39,7 +39,10 @@
 //!   begin. A plain `BEGIN` that reads first cannot write once another connection has
 //!   committed: the operation fails with a transient error, and the whole transaction has to
 //!   be tried again.
-//! - Receivers close when the database file is removed or replaced.
+//! - A transaction that SQLite or the application's SQL ends by itself is gone whole: a `COMMIT`
+//!   by SQL on a [`Tx`](alkstore::Tx)'s connection is refused and rolls back.
+//! - Receivers close when the database file or its log is removed or replaced; writes then fail
+//!   and say so. So does every call in a process that was forked off the one that opened it.
 //! - A notify has no size limit, and its payload reaches nobody.
 //! - A stream gives 2^40 - 1 offsets and a database holds 2^23 - 1 streams; a publish beyond is
 //!   [`Error::Database`](alkstore::Error::Database).
@@ -61,10 +64,12 @@ mod lock;
 mod notify;
 mod options;
 mod place;
+mod presence;
 mod queue;
 mod readers;
 mod scheduler;
 mod schema;
+mod session;
 mod stream;
 mod tx;
 mod watch;
@@ -88,8 +93,8 @@ pub use crate::tx::SqliteTx;
 pub struct Sqlite(Arc<Inner>);
 
 impl Sqlite {
-    /// The pool that transactions take their connections from, for business reads. It is the
-    /// application's own where the engine was opened over one.
+    /// A pool for business reads. It is the application's own where the engine was opened over
+    /// one. Transactions have a connection of their own.
     ///
     /// Business writes belong in a [`Tx`](alkstore::Tx): written through the pool, they
     /// compete with the engine for SQLite's write lock.

@@ -1,7 +1,6 @@
 //! Wake-ups: who listens to what, and which change they have heard of.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -14,16 +13,18 @@ use crate::Sqlite;
 use crate::error::Answer;
 use crate::exec::{Exec, Inline, Row, Value, ready};
 use crate::stream::HEAD;
-use crate::watch::Identity;
 
 const BUMP: &str = "INSERT INTO __alkstore_topics (kind, name, version) VALUES (?1, ?2, ?3)
      ON CONFLICT (kind, name) DO UPDATE SET version = max(version + 1, excluded.version)";
 const VERSION: &str = "SELECT version FROM __alkstore_topics WHERE kind = ?1 AND name = ?2";
 /// The id of the newest job, of any queue.
 const NEWEST: &str = "SELECT coalesce(max(id), 0) FROM __alkstore_jobs";
+/// The greatest id that any job ever had.
+const EVER: &str = "SELECT max((SELECT coalesce(max(id), 0) FROM __alkstore_jobs),
+     (SELECT coalesce(max(id), 0) FROM __alkstore_last_job))";
 /// Jobs that are newer than one.
 const NEWER: &str = "SELECT id, queue FROM __alkstore_jobs WHERE id > ?1 ORDER BY id LIMIT ?2";
-/// So many jobs are looked at in one go, so that commits of this process do not wait for long.
+/// So many jobs are looked at in one go.
 const LOOK: usize = 1000;
 const PRUNE: &str = "DELETE FROM __alkstore_topics WHERE version < ?1";
 const PRUNABLE: &str = "SELECT 1 FROM __alkstore_topics WHERE version < ?1 LIMIT 1";
@@ -54,7 +55,7 @@ impl Notify for Sqlite {
 
     async fn listen(&self, topic: Topic<'_>) -> Result<WakeReceiver> {
         let inner = self.inner();
-        inner.start_watching();
+        inner.start_watching()?;
         let hearing = &inner.hearing;
         inner
             .read("listening", |x, _| hearing.attach(x.0, topic))
@@ -148,17 +149,19 @@ fn number(connection: &mut Connection, topic: Topic<'_>) -> Answer<i64> {
 }
 
 fn newest(connection: &mut Connection) -> Answer<i64> {
-    let newest = ready(Inline(connection).rows(NEWEST, &[], |row| row.int(0)))?;
-    Ok(newest.first().copied().unwrap_or(0))
+    one(connection, NEWEST)
+}
+
+fn one(connection: &mut Connection, sql: &'static str) -> Answer<i64> {
+    let found = ready(Inline(connection).rows(sql, &[], |row| row.int(0)))?;
+    Ok(found.first().copied().unwrap_or(0))
 }
 
 /// The receivers of this process, and what they have heard of.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Hearing {
     hub: WakeHub,
     heard: Mutex<Heard>,
-    /// The database's file, unless it lives in memory.
-    file: Option<(PathBuf, Option<Identity>)>,
 }
 
 /// The last version that each topic's receivers were woken for. Whoever finds a greater one
@@ -174,32 +177,8 @@ struct Heard {
 }
 
 impl Hearing {
-    pub(crate) fn new(file: Option<&str>, memory: bool) -> Self {
-        let path = file.filter(|_| !memory).map(PathBuf::from);
-        let file = path.map(|path| {
-            let identity = Identity::of(&path);
-            (path, identity)
-        });
-        Self {
-            hub: WakeHub::new(),
-            heard: Mutex::default(),
-            file,
-        }
-    }
-
     pub(crate) fn hub(&self) -> &WakeHub {
         &self.hub
-    }
-
-    pub(crate) fn path(&self) -> Option<&Path> {
-        self.file.as_ref().map(|(path, _)| path.as_path())
-    }
-
-    /// Whether the file at the database's path is the one that was opened.
-    pub(crate) fn is_in_place(&self) -> bool {
-        self.file
-            .as_ref()
-            .is_none_or(|(path, identity)| Identity::of(path) == *identity)
     }
 
     fn lock(&self) -> MutexGuard<'_, Heard> {
@@ -240,34 +219,63 @@ impl Hearing {
         }
     }
 
-    /// Looks at each topic that someone waits for, and wakes those that changed.
+    /// Looks at each topic that someone waits for, and wakes those that changed. Commits of
+    /// this process wait at most for one topic of it.
     pub(crate) fn look(&self, connection: &mut Connection) -> Answer<()> {
-        for (kind, names) in &mut self.lock().versions {
-            for (name, known) in names {
-                let topic = Topic { kind: *kind, name };
-                let number = number(connection, topic)?;
-                if known.advance(Version { number, ..*known }) {
-                    self.hub.wake(topic);
-                }
+        for (kind, name, known) in self.known() {
+            let topic = Topic { kind, name: &name };
+            if number(connection, topic)? != known.number {
+                self.look_at(connection, topic)?;
             }
         }
         while self.look_at_jobs(connection)? {}
+        self.look_for_lower_ids(connection)
+    }
+
+    /// What is known of each topic.
+    fn known(&self) -> Vec<(TopicKind, Arc<str>, Version)> {
+        let heard = self.lock();
+        let mut all = Vec::with_capacity(heard.topics);
+        for (kind, names) in &heard.versions {
+            all.extend(
+                names
+                    .iter()
+                    .map(|(name, known)| (*kind, Arc::clone(name), *known)),
+            );
+        }
+        all
+    }
+
+    /// Wakes a topic unless its commit has done so already.
+    fn look_at(&self, connection: &mut Connection, topic: Topic<'_>) -> Answer<()> {
+        let mut heard = self.lock();
+        let Some(known) = heard.get_mut(topic) else {
+            return Ok(());
+        };
+        // Read again: no commit of this process is between this and what is known of it.
+        let number = number(connection, topic)?;
+        if number < known.number {
+            // The database was put back to an earlier state.
+            known.number = number;
+            self.hub.wake(topic);
+        } else if known.advance(Version { number, ..*known }) {
+            self.hub.wake(topic);
+        }
         Ok(())
     }
 
     /// Looks at some of the jobs that came since the last look; `false` if those were all.
     fn look_at_jobs(&self, connection: &mut Connection) -> Answer<bool> {
-        let mut heard = self.lock();
-        let newest = heard.newest;
-        let Some(queues) = heard.versions.get_mut(&TopicKind::Queue) else {
+        let Some(newest) = self.newest_job() else {
             return Ok(false);
         };
         let most = i64::try_from(LOOK).unwrap_or(i64::MAX);
         let after = [Value::Int(newest), Value::Int(most)];
         let job = |row: &Row<'_>| Ok((row.int(0)?, row.text(1)?));
         let jobs = ready(Inline(connection).rows(NEWER, &after, job))?;
+        let mut heard = self.lock();
         for (id, queue) in &jobs {
-            if let Some(known) = queues.get_mut(queue.as_str())
+            if let Some(known) = heard.get_mut(Topic::queue(queue))
                 && known.advance(Version {
                     newest: *id,
                     ..*known
@@ -277,9 +285,34 @@ impl Hearing {
             }
         }
         if let Some((id, _)) = jobs.last() {
-            heard.newest = *id;
+            heard.newest = heard.newest.max(*id);
         }
         Ok(jobs.len() == LOOK)
+    }
+
+    /// Begins anew with the jobs where ids have gone down, because the database was put back
+    /// to an earlier state: each queue may have new jobs below the newest that was looked at.
+    fn look_for_lower_ids(&self, connection: &mut Connection) -> Answer<()> {
+        let Some(newest) = self.newest_job() else {
+            return Ok(());
+        };
+        if one(connection, EVER)? >= newest {
+            return Ok(());
+        }
+        let mut heard = self.lock();
+        let newest = one(connection, EVER)?;
+        heard.newest = newest;
+        for (queue, known) in heard.versions.entry(TopicKind::Queue).or_default() {
+            known.newest = newest;
+            self.hub.wake(Topic::queue(queue));
+        }
+        Ok(())
+    }
+
+    /// The newest job that was looked at, if anybody waits for one.
+    fn newest_job(&self) -> Option<i64> {
+        let heard = self.lock();
+        heard.versions.get(&TopicKind::Queue).map(|_| heard.newest)
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
+use alkstore::engine::check_runtime;
 use alkstore::{Error, Result};
 use rusqlite::Connection;
 use sqlx::SqlitePool;
@@ -15,6 +16,12 @@ use crate::error::{Answer, Busy, Failure};
 use crate::notify;
 use crate::place::{Place, Role};
 use crate::schema::{self, Schema};
+
+/// The longest busy timeout that SQLite can be told, in milliseconds of 31 bits.
+const MOST_PATIENCE: Duration = Duration::from_millis(i32::MAX as u64);
+
+/// The time that opening a connection has, which is no wait for a lock.
+const CONNECTING: Duration = Duration::from_secs(1);
 
 /// When a commit has reached the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -84,13 +91,14 @@ impl SqliteOptions {
     }
 
     /// The longest wait for a writer, of this process or another, or for a connection; 5
-    /// seconds by default. Opening waits so long at most, too.
+    /// seconds by default. Opening waits so long at most, too. Zero waits for nobody; the
+    /// pool's connections wait 24 days at most.
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.settings.busy_timeout = timeout;
         self
     }
 
-    /// How many reads run at once, at least 1; 4 by default. Each has a connection of its
+    /// How many reads run at once; 4 by default, and 1 where less is given. Each has a connection of its
     /// own, made when it is needed.
     pub fn readers(mut self, readers: usize) -> Self {
         self.settings.readers = readers;
@@ -98,14 +106,15 @@ impl SqliteOptions {
     }
 
     /// How long a lost wake may delay what waits on it, and how often the database is looked
-    /// at where its file cannot be watched; 5 seconds by default.
+    /// at where its file cannot be watched; 5 seconds by default, and a millisecond where less
+    /// is given.
     pub fn reread_interval(mut self, interval: Duration) -> Self {
-        self.settings.reread_interval = interval;
+        self.settings.reread_interval = interval.max(Duration::from_millis(1));
         self
     }
 
     /// How long commits of other processes are gathered after the first one of a burst, which
-    /// wakes at once; 1 millisecond by default.
+    /// wakes at once; 1 millisecond by default, and never longer than the re-read interval.
     pub fn wake_debounce(mut self, debounce: Duration) -> Self {
         self.settings.wake_debounce = debounce;
         self
@@ -120,16 +129,22 @@ impl SqliteOptions {
 
     /// Opens a database and brings its schema up to date.
     ///
-    /// `target` is a path, or a URL as sqlx reads it: `sqlite://app.db?mode=rwc`. A missing
-    /// file is created, unless the URL says `mode=rw`; missing folders are not. `:memory:`
-    /// and `sqlite::memory:` are a new database in memory that only this engine and its
-    /// clones share.
+    /// `target` is a path, or a URL: `sqlite://app.db?mode=rwc`, with the parameters `mode` and
+    /// `vfs`. A missing file is created, unless the URL says `mode=rw`; missing folders are
+    /// not. `:memory:` and `sqlite::memory:` are a new database in memory that only this
+    /// engine and its clones share.
+    ///
+    /// The store stays with the file that is found now, whatever becomes of the working
+    /// directory and of symbolic links. A database on a network file system is warned of with
+    /// `tracing`, where the system tells (Linux): WAL mode needs a local one.
     ///
     /// # Errors
     ///
     /// [`Error::Database`], with the path in its message, if the database cannot be opened or
     /// written, or if its schema is newer than this crate; then nothing was changed.
-    /// [`Error::InvalidArgument`] for a target that is neither a path nor a URL of SQLite.
+    /// [`Error::InvalidArgument`] for a target that is neither a path nor a URL of SQLite, or
+    /// has other parameters. [`Error::Database`] outside of a Tokio runtime, or in one without
+    /// a time driver.
     ///
     /// # Cancel safety
     ///
@@ -142,11 +157,14 @@ impl SqliteOptions {
     /// # Ok(()) }
     /// ```
     pub async fn open(self, target: &str) -> Result<Sqlite> {
-        let place = Place::parse(target)?;
-        let writer = self.prepare(&place).await?;
+        check_runtime()?;
+        let mut place = Place::parse(target)?;
+        let writer = self.prepare(&mut place).await?;
+        // The driver panics beyond this.
+        let patience = self.settings.busy_timeout.min(MOST_PATIENCE);
         let options = place
             .options()
-            .busy_timeout(self.settings.busy_timeout)
+            .busy_timeout(patience)
             .synchronous(match self.synchronous {
                 Synchronous::Normal => SqliteSynchronous::Normal,
                 Synchronous::Full => SqliteSynchronous::Full,
@@ -154,7 +172,7 @@ impl SqliteOptions {
         // A connection to a file does not go stale while it is idle.
         let pool = SqlitePoolOptions::new()
             .test_before_acquire(false)
-            .acquire_timeout(self.settings.busy_timeout)
+            .acquire_timeout(patience.max(CONNECTING))
             .connect_lazy_with(options);
         Ok(Sqlite(Arc::new(Inner::new(
             place,
@@ -166,8 +184,10 @@ impl SqliteOptions {
     }
 
     /// Opens the database of a pool that the application has, and brings its schema up to
-    /// date. Transactions run on the pool's connections; the pool stays the application's to
-    /// close.
+    /// date. Transactions run on one connection that the engine takes out of the pool with the
+    /// first of them, so that it is set up as the pool does it; the pool may replace it. SQLite's
+    /// commit and rollback hooks of that connection are the engine's. The pool stays the
+    /// application's to close.
     ///
     /// The database is switched to WAL mode if it is in another.
     ///
@@ -191,8 +211,9 @@ impl SqliteOptions {
     /// # Ok(()) }
     /// ```
     pub async fn over_pool(self, pool: SqlitePool) -> Result<Sqlite> {
-        let place = Place::of_pool(&pool.connect_options())?;
-        let writer = self.prepare(&place).await?;
+        check_runtime()?;
+        let mut place = Place::of_pool(&pool.connect_options())?;
+        let writer = self.prepare(&mut place).await?;
         Ok(Sqlite(Arc::new(Inner::new(
             place,
             self.settings,
@@ -203,13 +224,17 @@ impl SqliteOptions {
     }
 
     /// Opens the connection that writes, to a database that is ready for use.
-    async fn prepare(&self, place: &Place) -> Result<Connection> {
+    async fn prepare(&self, place: &mut Place) -> Result<Connection> {
         let doing = format!("opening the database {:?}", place.shown());
         let mut backoff = Backoff::new(self.settings.busy_timeout);
         loop {
             // From the start each time: another process may be half-way through the same.
             match self.attempt(place) {
-                Ok(Opened::Ready(writer)) => return Ok(writer),
+                Ok(Opened::Ready(writer)) => {
+                    place.opened(&writer);
+                    place.warn_of_network();
+                    return Ok(writer);
+                }
                 Ok(Opened::Newer(found)) => {
                     return Err(Error::database(
                         doing,

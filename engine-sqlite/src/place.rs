@@ -1,17 +1,19 @@
 //! Where the database is, and how its connections are opened.
 
+mod diagnosis;
+mod target;
+
 use std::path::{Path, PathBuf};
-use std::str::FromStr as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use alkstore::{Error, Result};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
-use sqlx::ConnectOptions as _;
+use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 
-use crate::error::Answer;
+use crate::error::{Answer, Failure};
+use crate::presence::Presence;
 
 /// How many prepared statements a connection keeps; more than this crate has.
 const STATEMENTS: usize = 64;
@@ -22,13 +24,15 @@ const MOST_WAL_BYTES: i64 = 64 << 20;
 /// A database, and how to open it.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
-    /// The name in SQLite's terms: a path, or a URI that starts with `file:`.
-    pub(crate) name: PathBuf,
+    /// The name in SQLite's terms: an absolute path, or a URI that starts with `file:`.
+    name: PathBuf,
     vfs: Option<String>,
     /// The database lives in this process's memory.
     pub(crate) memory: bool,
     create: bool,
     read_only: bool,
+    /// Known once the database is open.
+    presence: Option<Presence>,
 }
 
 /// What a connection is for.
@@ -41,88 +45,84 @@ pub(crate) enum Role {
 }
 
 impl Place {
-    /// From a path, or a URL that starts with `sqlite:`.
-    pub(crate) fn parse(target: &str) -> Result<Self> {
-        if target == ":memory:" {
-            return Ok(Self::in_memory());
-        }
-        if !target.starts_with("sqlite:") {
-            return Self::at(Path::new(target), target);
-        }
-        let options = SqliteConnectOptions::from_str(target)
-            .map_err(|_| refused(target, "a URL such as sqlite://app.db?mode=rwc"))?;
-        let query = target.split_once('?').map_or("", |(_, query)| query);
-        let mode = query.split('&').find_map(|pair| pair.strip_prefix("mode="));
-        let parsed = Parsed::of(&options);
-        if parsed.memory && parsed.vfs.is_none() {
-            return Ok(Self::in_memory());
-        }
-        let place = Self::at(options.get_filename(), target)?;
-        Ok(Self {
-            vfs: parsed.vfs,
-            create: matches!(mode, None | Some("rwc")),
-            read_only: mode == Some("ro"),
-            ..place
-        })
-    }
-
-    /// The database of a pool that the application has.
-    pub(crate) fn of_pool(options: &SqliteConnectOptions) -> Result<Self> {
-        const INSTEAD: &str = "a database file, or for a database in memory that several \
-                               connections share the filename `file:/name?vfs=memdb`";
-        let parsed = Parsed::of(options);
-        let name = options.get_filename();
-        let shown = name.display().to_string();
-        let memdb = shown.contains("vfs=memdb") || parsed.vfs.as_deref() == Some("memdb");
-        if (parsed.memory && !memdb) || shown.contains("mode=memory") || shown == ":memory:" {
-            return Err(refused_pool(&shown, INSTEAD));
-        }
-        if memdb && !(shown.starts_with("file:/") || shown.starts_with('/')) {
-            return Err(refused_pool(&shown, INSTEAD));
-        }
-        let place = Self::at(name, &shown).map_err(|_| refused_pool(&shown, INSTEAD))?;
-        Ok(Self {
-            vfs: parsed.vfs,
-            memory: memdb,
-            create: parsed.mode == "rwc",
-            read_only: parsed.mode == "ro",
-            ..place
-        })
-    }
-
     fn in_memory() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let key = fastrand::u64(..);
         Self {
-            name: format!("file:/alkstore-{number}-{key:016x}?vfs=memdb").into(),
-            vfs: None,
             memory: true,
-            create: true,
-            read_only: false,
+            ..Self::named(format!("file:/alkstore-{number}-{key:016x}?vfs=memdb").into())
         }
     }
 
-    fn at(name: &Path, target: &str) -> Result<Self> {
-        // SQLite takes the empty name for a private database that nobody else can open.
-        if name.as_os_str().is_empty() {
-            return Err(refused(
-                target,
-                "a path, or a URL that starts with `sqlite:`",
-            ));
-        }
-        let name = name.to_owned();
-        Ok(Self {
+    fn named(name: PathBuf) -> Self {
+        Self {
             name,
             vfs: None,
             memory: false,
             create: true,
             read_only: false,
-        })
+            presence: None,
+        }
+    }
+
+    /// Keeps the absolute name, links followed, that the first connection has: every later one
+    /// is to the same file, wherever the process and the links go meanwhile.
+    pub(crate) fn opened(&mut self, writer: &Connection) {
+        let path = writer
+            .path()
+            .filter(|path| !self.memory && !path.is_empty());
+        let path = path.map(PathBuf::from);
+        self.presence = Some(Presence::of(path.clone()));
+        if let Some(path) = path {
+            self.name = path;
+        }
+    }
+
+    /// Fails in a child of the process that opened the database.
+    pub(crate) fn check_process(&self) -> Answer<()> {
+        self.presence
+            .as_ref()
+            .map_or(Ok(()), Presence::check_process)
+    }
+
+    /// Fails where the database's files are no longer those that were opened, so that nothing
+    /// is acknowledged that nobody can read. To be called before a commit is acknowledged.
+    pub(crate) fn check_still_there(&self) -> Answer<()> {
+        self.presence.as_ref().map_or(Ok(()), Presence::check)
+    }
+
+    /// The same before a write; see [`Presence::check_before`].
+    pub(crate) fn check_before_write(&self) -> Answer<()> {
+        self.presence
+            .as_ref()
+            .map_or(Ok(()), Presence::check_before)
+    }
+
+    /// The same after a write; see [`Presence::check_after`].
+    pub(crate) fn check_after_write(&self) -> Answer<()> {
+        self.presence.as_ref().map_or(Ok(()), Presence::check_after)
+    }
+
+    /// As a child of the process would have it after a fork.
+    #[cfg(test)]
+    pub(crate) fn fork(&mut self) {
+        self.presence.as_mut().expect("it is open").fork();
+    }
+
+    /// Whether the database's files are still those that were opened.
+    pub(crate) fn is_still_there(&self) -> bool {
+        self.presence.as_ref().is_none_or(Presence::is_whole)
+    }
+
+    /// The database's file, once it is open and unless it lives in memory.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.presence.as_ref()?.database()
     }
 
     /// Opens a connection that never sleeps when it finds the database busy.
     pub(crate) fn connect(&self, role: Role) -> Answer<Connection> {
+        self.check_process()?;
         // The name is read as sqlx reads it, so that both open the same file.
         let mut flags = OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         // Readers could write, too, but for a pragma: whichever connection closes last can then
@@ -135,9 +135,12 @@ impl Place {
             Role::Writer | Role::Reader => OpenFlags::SQLITE_OPEN_READ_WRITE,
         };
         let connection = match &self.vfs {
-            Some(vfs) => Connection::open_with_flags_and_vfs(&self.name, flags, vfs.as_str())?,
-            None => Connection::open_with_flags(&self.name, flags)?,
+            Some(vfs) => Connection::open_with_flags_and_vfs(&self.name, flags, vfs.as_str()),
+            None => Connection::open_with_flags(&self.name, flags),
         };
+        let connection = connection.map_err(|error| self.unopened(error.into()))?;
+        // What was opened by that name may be another file by now.
+        self.check_still_there()?;
         connection.busy_timeout(Duration::ZERO)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         // Without this SQLite prepares a statement anew whenever a limit, or a bound of an
@@ -147,6 +150,14 @@ impl Place {
             connection.pragma_update(None, "journal_size_limit", MOST_WAL_BYTES)?;
         } else {
             connection.pragma_update(None, "query_only", true)?;
+            // The log is opened with the first read: where it cannot be, that shows now.
+            let read = connection.query_row("PRAGMA data_version", [], |_| Ok(()));
+            if let Err(error) = read {
+                let failure = self.unopened(error.into());
+                if failure.is_unopened() {
+                    return Err(failure);
+                }
+            }
         }
         Ok(connection)
     }
@@ -164,49 +175,35 @@ impl Place {
         }
     }
 
+    /// Fails where a connection of the driver is to another database: a pool's relative name
+    /// may lead elsewhere than it did when the store was opened.
+    pub(crate) async fn check_connection(&self, connection: &mut SqliteConnection) -> Answer<()> {
+        const FILE: &str = "SELECT file FROM pragma_database_list WHERE name = 'main'";
+        if let Some(own) = self.file() {
+            let found: Option<String> = sqlx::query_scalar(FILE).fetch_one(connection).await?;
+            if found.as_deref().map(Path::new) != Some(own) {
+                return Err(Failure::stated(Elsewhere {
+                    found: found.unwrap_or_default().into(),
+                    own: own.to_owned(),
+                }));
+            }
+        }
+        self.check_still_there()
+    }
+
     /// The name for messages.
     pub(crate) fn shown(&self) -> String {
         self.name.display().to_string()
     }
 }
 
-/// What the options of sqlx tell only through their URL.
-struct Parsed {
-    memory: bool,
-    mode: String,
-    vfs: Option<String>,
-}
-
-impl Parsed {
-    fn of(options: &SqliteConnectOptions) -> Self {
-        // Some file names make no URL that parses, and the driver panics then.
-        let url = options.clone().filename("/name").to_url_lossy();
-        let value = |name: &str| {
-            url.query_pairs()
-                .find(|(key, _)| key == name)
-                .map(|(_, value)| value.into_owned())
-        };
-        let mode = value("mode").unwrap_or_default();
-        Self {
-            memory: mode == "memory",
-            mode,
-            vfs: value("vfs"),
-        }
-    }
-}
-
-fn refused(target: &str, accepted: &'static str) -> Error {
-    Error::InvalidArgument {
-        argument: "target",
-        value: target.into(),
-        reason: accepted.into(),
-    }
-}
-
-fn refused_pool(name: &str, accepted: &'static str) -> Error {
-    Error::InvalidArgument {
-        argument: "pool",
-        value: name.into(),
-        reason: accepted.into(),
-    }
+/// A connection of the application's pool leads to another file.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a new connection of the pool opened {found:?}, and the store is open on {own:?}: give the \
+     pool an absolute path"
+)]
+struct Elsewhere {
+    found: PathBuf,
+    own: PathBuf,
 }

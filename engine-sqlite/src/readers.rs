@@ -21,7 +21,7 @@ pub(crate) struct Readers {
 impl Readers {
     pub(crate) fn new(most: usize) -> Self {
         Self {
-            permits: Semaphore::new(most.max(1)),
+            permits: Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)),
             idle: Mutex::new(Vec::new()),
         }
     }

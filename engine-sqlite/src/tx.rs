@@ -2,38 +2,55 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use alkstore::engine::{Backend, Transaction, Wakes};
+use alkstore::engine::{Backend, Transaction, Wakes, check_runtime};
 use alkstore::{Error, Result};
 use sqlx::pool::PoolConnection;
-use sqlx::{Sqlite as Driver, SqliteConnection};
-use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
+use sqlx::{ConnectOptions as _, Sqlite as Driver, SqliteConnection};
 use tokio::time::timeout;
 
 use crate::Sqlite;
-use crate::backend::{Backoff, Kept, Writer};
-use crate::error::{Busy, Failure};
+use crate::backend::{Backoff, Inner, Kept, Writer};
+use crate::error::{Answer, Busy, Failure, TransactionGone};
 use crate::options::is_locked;
+use crate::session::Session;
 
 const BEGINNING: &str = "beginning a transaction";
+
+/// The time that a connection's thread has for what is no wait for a lock, whatever the busy
+/// timeout.
+const GRACE: Duration = Duration::from_secs(1);
 
 impl Backend for Sqlite {
     type Conn = SqliteConnection;
     type Tx = SqliteTx;
 
     async fn begin(&self) -> Result<SqliteTx> {
-        let runtime = Handle::try_current().map_err(|error| Error::database(BEGINNING, error))?;
-        let mut backoff = Backoff::new(self.inner().settings.busy_timeout);
-        let kept = self.inner().keep_writer(BEGINNING, &mut backoff).await?;
-        if kept.writer().connection.is_none() {
-            return Err(Error::store_closed());
+        check_runtime()?;
+        let inner = self.inner();
+        inner.check_still_there(BEGINNING)?;
+        let mut backoff = Backoff::new(inner.settings.busy_timeout);
+        loop {
+            let kept = inner.keep_writer(BEGINNING, &mut backoff).await?;
+            if kept.writer().connection.is_none() {
+                return Err(Error::store_closed());
+            }
+            // Dropped with this future, it rolls back whatever has begun.
+            let mut tx = SqliteTx {
+                session: inner.sessions.take(),
+                kept,
+            };
+            if tx.begin(&mut backoff).await? {
+                return Ok(tx);
+            }
+            // Others may try while this one pauses.
+            tx.finished();
+            drop(tx);
+            let paused = backoff.pause().await;
+            paused.map_err(|()| Busy::OtherProcess.into_error(BEGINNING))?;
         }
-        // A driver's begin that is dropped half-way leaves its connection in doubt, so it runs
-        // to its end even if nobody waits for it; then the transaction is dropped whole.
-        let beginning = begin(kept, backoff, runtime.clone());
-        finished(BEGINNING, runtime.spawn(beginning)).await
     }
 
     fn downcast(connection: &mut (dyn Any + Send)) -> Option<&mut SqliteConnection> {
@@ -62,31 +79,76 @@ impl Backend for Sqlite {
     }
 }
 
-async fn begin(kept: Kept, mut backoff: Backoff, runtime: Handle) -> Result<SqliteTx> {
-    loop {
-        let begun = timeout(
-            backoff.left(),
-            kept.inner.pool.begin_with("BEGIN IMMEDIATE"),
-        )
-        .await;
-        let failure = match begun {
-            Ok(Ok(tx)) => {
-                let open = Open { tx, kept };
-                return Ok(SqliteTx {
-                    open: Some(open),
-                    runtime,
-                });
+impl SqliteTx {
+    /// Begins; `false` if another process has the write lock.
+    async fn begin(&mut self, backoff: &mut Backoff) -> Result<bool> {
+        let inner = Arc::clone(&self.kept.inner);
+        let mut fresh = false;
+        loop {
+            let session = match &mut self.session {
+                Some(session) => session,
+                none => {
+                    fresh = true;
+                    none.insert(connect(&inner, backoff).await?)
+                }
+            };
+            let Ok(begun) = timeout(backoff.left().max(GRACE), session.begin()).await else {
+                return Err(why_late(&self.kept.writer()).into_error(BEGINNING));
+            };
+            match begun {
+                Ok(()) => return Ok(true),
+                Err(failure) if failure.is_busy() => return Ok(false),
+                Err(failure) => {
+                    // The transaction before may have left the connection in any state.
+                    self.session = None;
+                    if fresh {
+                        return Err(failure.into_error(BEGINNING));
+                    }
+                }
             }
-            Ok(Err(error)) => Failure::from(error),
-            Err(_) => return Err(why_late(&kept.writer()).into_error(BEGINNING)),
-        };
-        if !failure.is_busy() {
-            return Err(failure.into_error(BEGINNING));
         }
-        backoff
-            .pause()
-            .await
-            .map_err(|()| Busy::OtherProcess.into_error(BEGINNING))?;
+    }
+
+    /// The open session; both ends of a transaction consume it.
+    fn session(&mut self) -> Answer<&mut Session> {
+        let session = self.session.as_mut();
+        session.ok_or_else(|| Failure::stated(TransactionGone))
+    }
+
+    /// Keeps the session, whose transaction has ended as it should, for the next one.
+    fn finished(&mut self) {
+        if let Some(session) = self.session.take() {
+            self.kept.inner.sessions.give(session);
+        }
+    }
+
+    async fn end_by_commit(&mut self) -> Answer<()> {
+        let session = self.session()?;
+        if let Err(failure) = session.commit().await {
+            self.session = None;
+            return Err(failure);
+        }
+        self.finished();
+        // Nothing is acknowledged that nobody can read.
+        self.kept.inner.place.check_still_there()
+    }
+}
+
+/// Opens the connection that transactions run on. Of an application's pool it takes one, with
+/// all that the pool does to a new connection, and for good.
+async fn connect(inner: &Inner, backoff: &mut Backoff) -> Result<Session> {
+    let connecting = async {
+        let mut connection = if inner.own_pool {
+            inner.pool.connect_options().connect().await?
+        } else {
+            inner.pool.acquire().await?.detach()
+        };
+        inner.place.check_connection(&mut connection).await?;
+        Session::new(connection, inner.settings.busy_timeout).await
+    };
+    match timeout(backoff.left().max(GRACE), connecting).await {
+        Ok(connected) => connected.map_err(|failure: Failure| failure.into_error(BEGINNING)),
+        Err(_) => Err(Busy::Pool.into_error(BEGINNING)),
     }
 }
 
@@ -96,13 +158,6 @@ fn why_late(writer: &Writer) -> Busy {
         Some(connection) if is_locked(connection) => Busy::OtherProcess,
         _ => Busy::Pool,
     }
-}
-
-/// What a task that always finishes came back with.
-async fn finished<T>(doing: &'static str, task: JoinHandle<Result<T>>) -> Result<T> {
-    // The task does not panic; it is lost only where its runtime is shut down.
-    task.await
-        .unwrap_or_else(|error| Err(Error::database(format!("{doing} was cut off"), error)))
 }
 
 /// A transaction that holds the writer. Dropping it rolls it back.
@@ -120,14 +175,7 @@ async fn finished<T>(doing: &'static str, task: JoinHandle<Result<T>>) -> Result
 /// # Ok(()) }
 /// ```
 pub struct SqliteTx {
-    open: Option<Open>,
-    /// Where it was begun, for whoever drops it elsewhere.
-    runtime: Handle,
-}
-
-/// The parts in the order in which they must go: the transaction, then the writer.
-struct Open {
-    tx: sqlx::Transaction<'static, Driver>,
+    session: Option<Session>,
     kept: Kept,
 }
 
@@ -141,58 +189,65 @@ impl Transaction for SqliteTx {
     type Conn = SqliteConnection;
 
     fn conn(&mut self) -> &mut SqliteConnection {
-        match &mut self.open {
-            Some(open) => &mut open.tx,
+        match &mut self.session {
+            Some(session) => session.connection(),
             // Only `commit`, `rollback` and `drop` take it out, and each of them ends this.
             None => unreachable!("the transaction has ended"),
         }
     }
 
+    fn check_open(&self) -> Result<()> {
+        let open = match &self.session {
+            Some(session) => session.check_open(),
+            None => Err(Failure::stated(TransactionGone)),
+        };
+        open.map_err(|failure| failure.into_error("an operation in a transaction"))
+    }
+
+    // Runs where it is called, on whichever runtime that is, or none: it waits for the
+    // connection's thread alone.
     async fn commit(mut self, wakes: Wakes) -> Result<()> {
-        let Some(open) = self.open.take() else {
-            return Ok(());
-        };
-        finished("committing", self.runtime.spawn(open.commit(wakes))).await
-    }
-
-    async fn rollback(mut self) -> Result<()> {
-        let Some(open) = self.open.take() else {
-            return Ok(());
-        };
-        finished("rolling back", self.runtime.spawn(open.rollback())).await
-    }
-}
-
-impl Open {
-    async fn commit(self, wakes: Wakes) -> Result<()> {
-        let Self { tx, kept } = self;
-        tx.commit()
-            .await
-            .map_err(|error| Failure::from(error).into_error("committing"))?;
-        if kept.inner.hearing.hub().is_attached()
-            && let Some(connection) = &mut kept.writer().connection
+        let committed = self.end_by_commit().await;
+        committed.map_err(|failure| failure.into_error("committing"))?;
+        let inner = &self.kept.inner;
+        if inner.hearing.hub().is_attached()
+            && let Some(connection) = &mut self.kept.writer().connection
         {
             wakes
                 .iter()
-                .for_each(|topic| kept.inner.hearing.committed(connection, topic));
+                .for_each(|topic| inner.hearing.committed(connection, topic));
         }
         Ok(())
     }
 
-    async fn rollback(self) -> Result<()> {
-        let Self { tx, kept } = self;
-        let result = tx.rollback().await;
-        drop(kept);
-        result.map_err(|error| Failure::from(error).into_error("rolling back"))
+    async fn rollback(mut self) -> Result<()> {
+        let Ok(session) = self.session() else {
+            return Ok(());
+        };
+        if session.check_open().is_err() {
+            // Nothing of it remains, which is what was asked for.
+            return Ok(());
+        }
+        match session.rollback().await {
+            Ok(()) => {
+                self.finished();
+                Ok(())
+            }
+            Err(failure) => {
+                // Closing the connection rolls back.
+                self.session = None;
+                Err(failure.into_error("rolling back"))
+            }
+        }
     }
 }
 
 impl Drop for SqliteTx {
+    /// The writer is free at once: who takes it next finds SQLite's lock taken for as long as
+    /// the rollback needs, and tries again.
     fn drop(&mut self) {
-        if let Some(open) = self.open.take() {
-            // The driver's connection may only be dropped within a runtime.
-            let _entered = self.runtime.enter();
-            self.runtime.spawn(open.rollback());
+        if let Some(session) = self.session.take().and_then(Session::abandon) {
+            self.kept.inner.sessions.give(session);
         }
     }
 }

@@ -6,18 +6,20 @@
 //! re-read interval stands in where the watcher is missing or silent.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use alkstore::{Error, Result};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _, WatcherKind};
 use rusqlite::Connection;
 
 use crate::backend::Inner;
 use crate::error::Answer;
 use crate::notify::Hearing;
-use crate::place::Role;
+use crate::place::{Place, Role};
 
 /// When to look again after an event, whether or not it showed a commit: the bytes are written
 /// before the index that makes them visible, by microseconds as a rule.
@@ -33,12 +35,16 @@ const LATE: [Duration; 5] = [
 /// the application's own transactions need that.
 const MEMORY_POLL: Duration = Duration::from_millis(25);
 
+/// A rest between looks is cut into pieces of this length, so that a stop is noticed.
+const NAP: Duration = Duration::from_millis(50);
+
 impl Inner {
-    /// Starts the watcher, unless it runs.
-    pub(crate) fn start_watching(&self) {
+    /// Starts the watcher, unless it runs. Without a connection and a thread nothing can be
+    /// heard, so that fails; without a file watcher the thread polls and tries again.
+    pub(crate) fn start_watching(&self) -> Result<()> {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         if watch.is_some() || self.is_closed() {
-            return;
+            return Ok(());
         }
         let poll = self.settings.reread_interval;
         let poll = if self.place.memory {
@@ -46,73 +52,78 @@ impl Inner {
         } else {
             poll
         };
-        // Without a connection or a thread there is nothing to hear with now; the next
-        // listen tries again, and waits end at the re-read interval.
-        let Ok(connection) = self.place.connect(Role::Reader) else {
-            return;
-        };
+        let connection = self.place.connect(Role::Reader);
+        let connection = connection.map_err(|failure| failure.into_error("listening"))?;
+        let debounce = self.settings.wake_debounce.min(poll);
         let hearing = Arc::clone(&self.hearing);
-        *watch = Watch::start(connection, hearing, poll, self.settings.wake_debounce).ok();
+        let started = Watch::start(connection, self.place.clone(), hearing, poll, debounce);
+        *watch = Some(started.map_err(|error| {
+            Error::transient("listening failed: there is no thread for it", error)
+        })?);
+        Ok(())
     }
 }
 
 /// The thread that watches. Dropping this stops it.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    signals: SyncSender<Signal>,
-    /// Gone where the platform has none, or no room for one more.
-    _files: Option<RecommendedWatcher>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Signal {
-    /// Something was written.
-    Written,
-    /// Nobody needs this any more.
-    Stop,
+    signals: SyncSender<()>,
+    stopped: Arc<AtomicBool>,
 }
 
 impl Watch {
     fn start(
         connection: Connection,
+        place: Place,
         hearing: Arc<Hearing>,
         poll: Duration,
         debounce: Duration,
     ) -> std::io::Result<Self> {
         // Room for one: an event that finds another one waiting has nothing to add.
         let (signals, receiver) = sync_channel(1);
-        let path = hearing.path().map(Path::to_owned);
+        let stopped = Arc::new(AtomicBool::new(false));
         let mut watching = Watching {
             connection,
+            place,
             hearing,
+            files: Files::Missing,
+            events: signals.clone(),
             signals: receiver,
+            stopped: Arc::clone(&stopped),
             debounce,
             seen: None,
         };
         // The baseline is taken before any receiver attaches; by then the log exists.
         watching.changed().ok();
-        let files = path.and_then(|path| watch_file(&path, signals.clone()));
+        watching.watch_files(true);
         thread::Builder::new()
             .name("alkstore-sqlite-watch".into())
             .spawn(move || watching.run(poll))?;
-        Ok(Self {
-            signals,
-            _files: files,
-        })
+        Ok(Self { signals, stopped })
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // With an event in the channel the thread is awake; it then finds the channel closed.
-        match self.signals.try_send(Signal::Stop) {
-            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
-        }
+        self.stopped.store(true, Ordering::Release);
+        // With an event in the channel the thread is awake.
+        self.signals.try_send(()).ok();
     }
 }
 
+/// The watcher of the database's files.
+enum Files {
+    /// There is nothing to watch, or no way to.
+    Unwatchable,
+    /// There was no room for one more watcher.
+    Missing,
+    Watched {
+        _watcher: RecommendedWatcher,
+    },
+}
+
 /// Watches the database and its write-ahead log.
-fn watch_file(path: &Path, signals: SyncSender<Signal>) -> Option<RecommendedWatcher> {
+fn watch_file(path: &Path, signals: SyncSender<()>) -> notify::Result<Files> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     let watched = [path.to_owned(), PathBuf::from(log)];
@@ -128,7 +139,7 @@ fn watch_file(path: &Path, signals: SyncSender<Signal>) -> Option<RecommendedWat
                 && (event.need_rescan() || event.paths.iter().any(ours))
         });
         if matters {
-            signals.try_send(Signal::Written).ok();
+            signals.try_send(()).ok();
         }
     };
     let targets: &[PathBuf] = match RecommendedWatcher::kind() {
@@ -136,24 +147,29 @@ fn watch_file(path: &Path, signals: SyncSender<Signal>) -> Option<RecommendedWat
         // file keeps its watch, and is told of its removal.
         WatcherKind::Inotify => &watched,
         WatcherKind::Fsevent | WatcherKind::ReadDirectoryChangesWatcher => {
-            &[path.parent()?.to_owned()]
+            &[path.parent().unwrap_or(path).to_owned()]
         }
         // Others open and close what they watch, which drops the locks of this process, or
         // only poll.
-        _ => return None,
+        _ => return Ok(Files::Unwatchable),
     };
-    let mut files = notify::recommended_watcher(on_event).ok()?;
+    let mut watcher = notify::recommended_watcher(on_event)?;
     for target in targets {
-        files.watch(target, RecursiveMode::NonRecursive).ok()?;
+        watcher.watch(target, RecursiveMode::NonRecursive)?;
     }
-    Some(files)
+    Ok(Files::Watched { _watcher: watcher })
 }
 
 struct Watching {
     /// Never in a transaction: within one the data version stands still.
     connection: Connection,
+    place: Place,
     hearing: Arc<Hearing>,
-    signals: Receiver<Signal>,
+    files: Files,
+    /// What a file watcher sends its events to.
+    events: SyncSender<()>,
+    signals: Receiver<()>,
+    stopped: Arc<AtomicBool>,
     debounce: Duration,
     seen: Option<i64>,
 }
@@ -164,21 +180,63 @@ impl Watching {
         let mut late = LATE.len();
         loop {
             let pause = LATE.get(late).copied().unwrap_or(poll);
-            match self.signals.recv_timeout(pause) {
-                Ok(Signal::Written) => late = 0,
-                Err(RecvTimeoutError::Timeout) => late = (late + 1).min(LATE.len()),
-                Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            late = match self.signals.recv_timeout(pause) {
+                Ok(()) => 0,
+                Err(RecvTimeoutError::Timeout) => (late + 1).min(LATE.len()),
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            if self.is_stopped() {
+                return;
             }
-            if !self.hearing.is_in_place() {
+            if !self.place.is_still_there() {
                 self.hearing.hub().close();
                 return;
+            }
+            if late == LATE.len() {
+                // What was missed until now is looked at below.
+                self.watch_files(false);
             }
             let started = Instant::now();
             if self.hear() {
                 // Leading edge: the first commit of a burst wakes at once, the rest together.
                 // With so many topics that a look takes long, most of the time is still idle.
-                thread::sleep(self.debounce.max(started.elapsed() * 4));
+                self.rest(self.debounce.max(started.elapsed() * 4));
             }
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    fn rest(&self, most: Duration) {
+        let started = Instant::now();
+        while let Some(left) = most.checked_sub(started.elapsed())
+            && !left.is_zero()
+            && !self.is_stopped()
+        {
+            thread::sleep(left.min(NAP));
+        }
+    }
+
+    /// Starts the file watcher, if there is none where there could be one.
+    fn watch_files(&mut self, first: bool) {
+        if !matches!(self.files, Files::Missing) {
+            return;
+        }
+        let Some(path) = self.place.file() else {
+            self.files = Files::Unwatchable;
+            return;
+        };
+        match watch_file(path, self.events.clone()) {
+            Ok(files) => self.files = files,
+            Err(error) if first => tracing::warn!(
+                %error,
+                path = %path.display(),
+                "the database file cannot be watched: until it can, wakes from other processes \
+                 come at the re-read interval",
+            ),
+            Err(_) => {}
         }
     }
 
@@ -207,33 +265,5 @@ impl Watching {
             .query_row([], |row| row.get(0))?;
         let before = self.seen.replace(version);
         Ok(before != Some(version))
-    }
-}
-
-/// Which file a path leads to, told without opening it: closing a file that SQLite has open
-/// would drop the locks of this process on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Identity {
-    #[cfg(unix)]
-    file: (u64, u64),
-    #[cfg(not(unix))]
-    created: Option<std::time::SystemTime>,
-}
-
-impl Identity {
-    /// The file's identity; `None` if there is none.
-    pub(crate) fn of(path: &Path) -> Option<Self> {
-        let metadata = std::fs::metadata(path).ok()?;
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::MetadataExt as _;
-            Some(Self {
-                file: (metadata.dev(), metadata.ino()),
-            })
-        }
-        #[cfg(not(unix))]
-        Some(Self {
-            created: metadata.created().ok(),
-        })
     }
 }

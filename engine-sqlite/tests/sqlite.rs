@@ -8,14 +8,22 @@
 
 #[path = "sqlite/cancel.rs"]
 mod cancel;
+#[path = "sqlite/ended.rs"]
+mod ended;
+#[path = "sqlite/exhausted.rs"]
+mod exhausted;
 #[path = "sqlite/harness.rs"]
 mod harness;
 #[path = "sqlite/memory.rs"]
 mod memory;
 #[path = "sqlite/model.rs"]
 mod model;
+#[path = "sqlite/moved.rs"]
+mod moved;
 #[path = "sqlite/open.rs"]
 mod open;
+#[path = "sqlite/options.rs"]
+mod options;
 #[path = "sqlite/process.rs"]
 mod process;
 #[path = "sqlite/reader.rs"]

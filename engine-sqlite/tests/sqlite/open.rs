@@ -34,8 +34,8 @@ async fn what_is_no_database_is_refused_by_its_path() {
     let missing = files.path("missing/app.db");
     for (path, why) in [
         (text.as_path(), "not a SQLite database"),
-        (files.folder.path(), "cannot be opened"),
-        (missing.as_path(), "cannot be opened"),
+        (files.folder.path(), "it is a folder"),
+        (missing.as_path(), "does not exist"),
     ] {
         let path = path.to_str().expect("a path of text");
         let message = refused(path).await;
@@ -64,8 +64,19 @@ async fn a_url_that_says_so_creates_no_file() {
     let files = Files::new();
     let message = refused(&format!("sqlite://{}?mode=rw", files.database())).await;
     assert!(message.contains(&files.database()), "{message}");
+    assert!(message.contains("the file does not exist"), "{message}");
+    let missing = files.path("missing/app.db");
+    let message = refused(&format!("sqlite://{}?mode=rw", missing.display())).await;
+    assert!(message.contains("its folder"), "{message}");
     assert!(!files.path("app.db").exists());
-    for target in ["sqlite://{}", "sqlite:{}", "sqlite://{}?mode=rwc", "{}"] {
+    for target in [
+        "sqlite://{}",
+        "sqlite:{}",
+        "SQLITE:{}",
+        "Sqlite://{}?mode=rwc",
+        "sqlite://{}?mode=rwc&cache=private",
+        "{}",
+    ] {
         let target = target.replace("{}", &files.database());
         let engine = Sqlite::open(&target).await.expect("it opens");
         assert!(files.path("app.db").exists());
@@ -76,12 +87,64 @@ async fn a_url_that_says_so_creates_no_file() {
 
 #[tokio::test]
 async fn a_target_that_means_nothing_is_an_invalid_argument() {
-    for target in ["", "sqlite:", "sqlite://app.db?mode=sideways"] {
+    for (target, why) in [
+        ("", "blank"),
+        (" ", "blank"),
+        ("sqlite:", "names no file"),
+        ("sqlite://?mode=rwc", "names no file"),
+        ("sqlite://app.db?mode=sideways", "sideways"),
+        ("sqlite://app.db?mod=rwc", "mod"),
+        ("sqlite://app.db?cache=shared", "`cache=shared`"),
+        ("sqlite://app.db?immutable=1", "`immutable=1`"),
+        ("app.db?mode=rwc", "sqlite://app.db?mode=rwc"),
+        ("?mod=rwc", "a path takes no parameters"),
+        ("file:x.db?mode=rwc", "sqlite://app.db?mode=rwc"),
+        ("sqlite:file:x.db", "sqlite://app.db"),
+        ("sqlite3:x", "`sqlite3:` is not a scheme"),
+        (
+            "postgres://app@localhost/app",
+            "`postgres:` is not a scheme",
+        ),
+    ] {
         let error = Sqlite::open(target).await.expect_err("it does not open");
         assert!(
             matches!(error, Error::InvalidArgument { .. }),
             "{target}: {error:?}"
         );
+        assert!(error.to_string().contains(why), "{target}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_setting_makes_no_database() {
+    let folder = std::fs::read_dir(".").expect("a folder").count();
+    let drivers = alkstore::Drivers::new().with::<Sqlite>();
+    for target in ["", " ", "host=127.0.0.1 user=app", "app", "not set"] {
+        let error = drivers.open(target).await.map(drop).expect_err("refused");
+        assert!(
+            matches!(error, Error::InvalidArgument { .. }),
+            "{target}: {error:?}"
+        );
+    }
+    assert_eq!(std::fs::read_dir(".").expect("a folder").count(), folder);
+}
+
+#[tokio::test]
+async fn a_pool_may_name_its_file_by_a_uri() {
+    let files = Files::new();
+    for uri in ["file:{}?mode=rwc", "file:{}"] {
+        let uri = uri.replace("{}", &files.database());
+        let options = sqlx::sqlite::SqliteConnectOptions::new()
+            .filename(&uri)
+            .create_if_missing(true);
+        let pool = SqlitePoolOptions::new().connect_with(options).await;
+        let engine = SqliteOptions::new().over_pool(pool.expect("a pool")).await;
+        let store = Store::new(engine.expect("it opens"));
+        let mut tx = store.begin_tx().await.expect("a transaction");
+        tx.publish_tx("s", "x").await.expect("published");
+        tx.commit().await.expect("committed");
+        let events = store.stream("s").expect("a stream").read_since(0, 9).await;
+        assert!(!events.expect("read").is_empty());
     }
 }
 

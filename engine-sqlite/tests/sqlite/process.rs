@@ -13,9 +13,28 @@ const DATABASE: &str = "ALKSTORE_SQLITE_TEST_DATABASE";
 /// How many events or jobs one child writes.
 const EACH: i64 = 50;
 
+/// Runs this binary again in a role, with as many file handles as are given; whether it
+/// succeeded.
+pub(crate) fn succeeds_with_handles(role: &str, database: &str, handles: u32) -> bool {
+    let script = format!("ulimit -n {handles}; exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &script])
+        .arg(std::env::current_exe().expect("this binary"));
+    run_child(&mut command, role, database)
+        .wait()
+        .expect("a child")
+        .success()
+}
+
 /// Starts this binary again, to run [`child`] in a role.
-fn start(role: &str, database: &str) -> Child {
-    Command::new(std::env::current_exe().expect("this binary"))
+pub(crate) fn start(role: &str, database: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().expect("this binary"));
+    run_child(&mut command, role, database)
+}
+
+fn run_child(command: &mut Command, role: &str, database: &str) -> Child {
+    command
         .args([
             "--exact",
             "process::child",
@@ -30,7 +49,7 @@ fn start(role: &str, database: &str) -> Child {
         .expect("a child")
 }
 
-fn succeeded(children: Vec<Child>) {
+pub(crate) fn succeeded(children: Vec<Child>) {
     for mut child in children {
         assert!(child.wait().expect("a child").success());
     }
@@ -41,9 +60,11 @@ fn succeeded(children: Vec<Child>) {
 async fn child() {
     let role = std::env::var(ROLE).expect("a role");
     let database = std::env::var(DATABASE).expect("a database");
-    if role == "read-only" {
-        Sqlite::open_as_nobody(&database).await;
-        return;
+    match role.as_str() {
+        "read-only" => return Sqlite::open_as_nobody(&database).await,
+        "move" => return crate::moved::move_about(&database).await,
+        "exhaust" => return crate::exhausted::exhaust(&database).await,
+        _ => {}
     }
     let store = Store::<Sqlite>::open(&database).await.expect("it opens");
     match role.as_str() {

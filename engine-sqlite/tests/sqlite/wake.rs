@@ -216,3 +216,36 @@ async fn dropping_the_last_clone_ends_the_watch() {
         .await
         .expect("every connection is closed");
 }
+
+#[tokio::test]
+async fn receivers_hear_on_after_the_database_was_put_back() {
+    let files = Files::new();
+    let (here, there) = (deaf_to_polls(&files).await, files.open().await);
+    let queue = here.queue("one", QueueOpts::default()).expect("a queue");
+    let mut jobs = queue.listen().await.expect("a receiver");
+    let stream = here.stream("one").expect("a stream");
+    let mut events = stream.listen().await.expect("a receiver");
+    let there_queue = there.queue("one", QueueOpts::default()).expect("a queue");
+    let there_stream = there.stream("one").expect("a stream");
+    for _ in 0..5 {
+        let enqueued = there_queue.enqueue("x", EnqueueOpts::default()).await;
+        enqueued.expect("enqueued");
+        assert!(woken(&mut jobs).await);
+        there_stream.publish("x").await.expect("published");
+        assert!(woken(&mut events).await);
+    }
+    // As a restore in place leaves it: ids and offsets are lower than before.
+    let earlier = "BEGIN IMMEDIATE; DELETE FROM __alkstore_jobs; DELETE FROM __alkstore_events;
+        UPDATE __alkstore_last_job SET id = 0; UPDATE __alkstore_streams SET head = 0; COMMIT";
+    files.pool().await.execute(earlier).await.expect("put back");
+    assert!(woken(&mut jobs).await, "there may be other jobs now");
+    assert!(woken(&mut events).await, "there may be other events now");
+    for _ in 0..3 {
+        let enqueued = there_queue.enqueue("x", EnqueueOpts::default()).await;
+        enqueued.expect("enqueued");
+        assert!(woken(&mut jobs).await);
+        there_stream.publish("x").await.expect("published");
+        assert!(woken(&mut events).await);
+    }
+    assert!(quiet(&mut jobs).await, "one change wakes once");
+}
