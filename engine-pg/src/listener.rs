@@ -9,8 +9,8 @@ use std::time::Duration;
 use alkstore::engine::{Topic, TopicKind, WakeHub};
 use alkstore::{Error, Result};
 use sqlx::postgres::PgNotification;
+use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::error;
@@ -45,7 +45,8 @@ pub(crate) struct Config {
     pub(crate) sender: u32,
 }
 
-/// The way to the task that listens; it is made when it is first needed.
+/// The way to the thread that listens; it is made when it is first needed. It is a thread and not
+/// a task: a task would be deaf with the runtime that happened to be the first to listen.
 #[derive(Debug)]
 pub(crate) struct Listener {
     config: Config,
@@ -56,7 +57,9 @@ pub(crate) struct Listener {
 #[derive(Debug)]
 struct Task {
     requests: mpsc::UnboundedSender<Request>,
-    handle: JoinHandle<()>,
+    /// Dropped, it ends the thread.
+    _running: oneshot::Sender<()>,
+    ended: oneshot::Receiver<()>,
 }
 
 /// One who wants to hear a topic.
@@ -91,7 +94,7 @@ impl Listener {
             .unwrap_or(&self.config.channel)
             .to_owned();
         let (done, listening) = oneshot::channel();
-        self.request(Request { channel, done });
+        self.request(Request { channel, done })?;
         if !self.is_enabled() {
             return Ok(());
         }
@@ -102,12 +105,12 @@ impl Listener {
         }
     }
 
-    fn request(&self, request: Request) {
+    fn request(&self, request: Request) -> Result<()> {
         let mut task = self.task();
         let request = match &*task {
             Some(task) => match task.requests.send(request) {
-                Ok(()) => return,
-                // It belonged to a runtime that is gone.
+                Ok(()) => return Ok(()),
+                // It has ended, which it does not without a fault.
                 Err(refused) => refused.0,
             },
             None => request,
@@ -115,30 +118,49 @@ impl Listener {
         let (requests, receiver) = mpsc::unbounded_channel();
         requests.send(request).ok();
         let (config, hub) = (self.config.clone(), self.hub.clone());
-        let handle = match config.login.clone() {
-            Some(login) => {
-                let listening = Listening {
-                    limit: Limit::new(config.patience),
-                    config,
-                    hub,
-                    requests: receiver,
-                    waiting: Vec::new(),
-                    orphaned: false,
-                };
-                tokio::spawn(listening.run(login))
+        let (running, stop) = oneshot::channel();
+        let (ends, ended) = oneshot::channel();
+        on_thread(ends, async move {
+            let listening = async {
+                match config.login.clone() {
+                    Some(login) => {
+                        let listening = Listening {
+                            limit: Limit::new(config.patience),
+                            config,
+                            hub,
+                            requests: receiver,
+                            waiting: Vec::new(),
+                            orphaned: false,
+                        };
+                        listening.run(login).await;
+                    }
+                    None => look_at_intervals(config.reread_interval, hub, receiver).await,
+                }
+            };
+            tokio::select! {
+                () = listening => {}
+                _ = stop => {}
             }
-            None => tokio::spawn(look_at_intervals(config.reread_interval, hub, receiver)),
-        };
-        *task = Some(Task { requests, handle });
+        })?;
+        *task = Some(Task {
+            requests,
+            _running: running,
+            ended,
+        });
+        Ok(())
     }
 
     /// Ends the session.
     pub(crate) async fn stop(&self) {
         let task = self.task().take();
-        if let Some(Task { requests, handle }) = task {
-            handle.abort();
-            drop(requests);
-            handle.await.ok();
+        if let Some(Task {
+            requests,
+            _running: running,
+            ended,
+        }) = task
+        {
+            drop((requests, running));
+            ended.await.ok();
         }
     }
 
@@ -146,6 +168,26 @@ impl Listener {
         // Nothing in here can be left half done by a panic.
         self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Runs something on a thread of its own, and tells when it has ended.
+fn on_thread(
+    ends: oneshot::Sender<()>,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> Result<()> {
+    let starting = |error| Error::transient("starting the thread that listens failed", error);
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(starting)?;
+    std::thread::Builder::new()
+        .name("alkstore-postgres-listener".to_owned())
+        .spawn(move || {
+            runtime.block_on(work);
+            // What is still open is closed before anybody hears of the end.
+            drop(runtime);
+            ends.send(()).ok();
+        })
+        .map_err(starting)?;
+    Ok(())
 }
 
 /// Without a session a lost wake is the rule: whoever waits looks again at the interval.

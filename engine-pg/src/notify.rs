@@ -474,23 +474,32 @@ fn owe(inner: &Arc<Inner>, wakes: impl IntoIterator<Item = String>) {
     if let Ok(runtime) = Handle::try_current() {
         table.paying = true;
         drop(table);
-        runtime.spawn(pay(Arc::clone(inner)));
+        runtime.spawn(pay(Paying(Arc::clone(inner))));
+    }
+}
+
+/// Being the task that pays. If its runtime ends first, the next one that owes starts another.
+struct Paying(Arc<Inner>);
+
+impl Drop for Paying {
+    fn drop(&mut self) {
+        self.0.notifier.table().paying = false;
     }
 }
 
 /// Sends what is owed when it is due, until nothing is.
-async fn pay(inner: Arc<Inner>) {
+async fn pay(paying: Paying) {
+    let inner = &paying.0;
     loop {
         match inner.notifier.due() {
             Due::Nothing => return,
             Due::At(next) => sleep_until(next.into()).await,
-            Due::Now(wakes) => match send(&inner, &wakes).await {
+            Due::Now(wakes) => match send(inner, &wakes).await {
                 Ok(()) => inner.notifier.table().outage.is_over(Instant::now()),
                 Err(error) => {
                     inner.notifier.table().owed.extend(wakes);
                     // Closed, or dropped by all but this task: there is no more to come.
-                    if inner.live().is_err() || Arc::strong_count(&inner) == 1 {
-                        inner.notifier.table().paying = false;
+                    if inner.live().is_err() || Arc::strong_count(inner) == 1 {
                         return;
                     }
                     let (pause, told) = {

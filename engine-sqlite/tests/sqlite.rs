@@ -37,12 +37,4 @@ mod transaction;
 #[path = "sqlite/wake.rs"]
 mod wake;
 
-alkstore_contract_tests::contract! {
-    sqlite: crate::harness::SqliteHarness,
-    skip: {
-        batch::a_transaction_dropped_on_a_runtime_that_stops_frees_its_rows =
-            "a rollback runs on the runtime that the transaction was begun on",
-        batch::a_transaction_commits_on_another_runtime =
-            "a commit runs on the runtime that the transaction was begun on",
-    }
-}
+alkstore_contract_tests::contract!(sqlite: crate::harness::SqliteHarness);

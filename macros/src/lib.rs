@@ -122,7 +122,9 @@ pub fn cases(input: TokenStream) -> TokenStream {
 /// Each is a test of its own, such as `sqlite::boxed::lock::a_lock_has_one_owner`. A case that
 /// the engine cannot keep is skipped by its name and shows its reason in every run.
 ///
-/// The crate with the cases is found as `alkstore_contract_tests`. It provides a module with
+/// The crate with the cases is found as `alkstore_contract_tests`; a crate that renames its
+/// dependency on it says so, before what it skips: `sqlite: SqliteHarness, crate: renamed`. It
+/// provides a module with
 /// [`cases!`] for every mechanism, the trait `Harness`, the type `Boxed<H>` that is a harness
 /// of the boxed engine, and the function `run` that runs one case on a fresh harness.
 ///

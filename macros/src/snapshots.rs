@@ -71,6 +71,26 @@ fn contract_tests_are_tests() {
     check("contract_tests", expansion);
 }
 
+#[test]
+fn a_renamed_dependency_is_named_everywhere() {
+    let calls = contract::contract(quote! {
+        sqlite: SqliteHarness,
+        crate: renamed::suite,
+        skip: { queue::a_job_is_done_once = "the reason" },
+    });
+    let tests = contract::tests(quote! {
+        [queue: a_claim_goes_to_one_worker] static_dispatch {} renamed::suite
+    });
+    for expansion in [calls, tests] {
+        let expansion = prettyplease::unparse(&syn::parse2(expansion).unwrap());
+        assert!(expansion.contains("renamed::suite::"), "{expansion}");
+        assert!(
+            !expansion.contains("alkstore_contract_tests"),
+            "{expansion}"
+        );
+    }
+}
+
 fn check(name: &str, expansion: TokenStream) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/snapshots");
     let file = file.join(format!("{name}.expanded.rs"));

@@ -74,7 +74,6 @@ async fn receivers_live_through_a_switch_to_a_standby() {
 /// Writes fail in a way that may pass while the address leads to a standby, and work again as
 /// soon as it leads to the primary.
 #[tokio::test]
-#[ignore = "connections to a standby are not given up yet"]
 async fn writes_go_on_after_a_switch_to_a_standby() {
     let Some((primary, standby, proxy)) = primary_and_standby() else {
         return;

@@ -5,7 +5,7 @@ use quote::{ToTokens, format_ident, quote};
 use syn::ext::IdentExt;
 
 use super::MECHANISMS;
-use super::parse::{CaseList, Contract, MechanismTests, Skip};
+use super::parse::{CaseList, Contract, MechanismTests, Skip, usual_path};
 
 /// The doors make a case public without its file saying so: one that is not listed stays
 /// private, and the compiler reports it as unused.
@@ -50,6 +50,7 @@ pub(super) fn contract(contract: &Contract) -> TokenStream {
         engine, harness, ..
     } = contract;
     let alias = format_ident!("{}UnderTest", camel_case(engine));
+    let path = contract.path.clone().unwrap_or_else(usual_path);
     let unboxed = face(contract, &format_ident!("static_dispatch"));
     let boxed = face(contract, &format_ident!("boxed"));
     quote! {
@@ -62,7 +63,7 @@ pub(super) fn contract(contract: &Contract) -> TokenStream {
             }
 
             mod boxed {
-                type Harness = ::alkstore_contract_tests::Boxed<super::super::#alias>;
+                type Harness = #path::Boxed<super::super::#alias>;
                 #boxed
             }
         }
@@ -71,12 +72,14 @@ pub(super) fn contract(contract: &Contract) -> TokenStream {
 
 /// All mechanisms for one face of the engine.
 fn face(contract: &Contract, face: &Ident) -> TokenStream {
+    let given = &contract.path;
+    let path = given.clone().unwrap_or_else(usual_path);
     let calls = MECHANISMS.iter().map(|mechanism| {
         let handed_on = handed_on(mechanism);
         let skips = contract.skips.iter();
         let skips = skips.filter(|skip| skip.mechanism == mechanism);
         quote! {
-            ::alkstore_contract_tests::#handed_on! { #face { #(#skips),* } }
+            #path::#handed_on! { #face { #(#skips),* } #given }
         }
     });
     calls.collect()
@@ -84,6 +87,7 @@ fn face(contract: &Contract, face: &Ident) -> TokenStream {
 
 pub(super) fn tests(tests: &MechanismTests) -> TokenStream {
     let CaseList { mechanism, cases } = &tests.list;
+    let crate_path = &tests.path;
     let cases = cases.iter().map(|case| {
         let ignore = tests
             .skipped(case)
@@ -93,9 +97,9 @@ pub(super) fn tests(tests: &MechanismTests) -> TokenStream {
             #[test]
             #ignore
             fn #case() {
-                ::alkstore_contract_tests::run::<super::Harness>(#path, |harness| {
+                #crate_path::run::<super::Harness>(#path, |harness| {
                     ::std::boxed::Box::pin(
-                        ::alkstore_contract_tests::#mechanism::cases::#case(harness),
+                        #crate_path::#mechanism::cases::#case(harness),
                     )
                 });
             }

@@ -3,7 +3,7 @@
 use proc_macro2::Ident;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
-use syn::{LitStr, Result, Token, Type, braced, bracketed};
+use syn::{LitStr, Path, Result, Token, Type, braced, bracketed, parse_quote};
 
 use crate::errors::Errors;
 
@@ -44,10 +44,12 @@ impl CaseList {
     }
 }
 
-/// `sqlite: SqliteHarness, skip: { notify::a_case = "reason" }`
+/// `sqlite: SqliteHarness, crate: renamed, skip: { notify::a_case = "reason" }`
 pub(super) struct Contract {
     pub(super) engine: Ident,
     pub(super) harness: Type,
+    /// Where the cases are, if they are not where they usually are.
+    pub(super) path: Option<Path>,
     pub(super) skips: Vec<Skip>,
 }
 
@@ -66,8 +68,15 @@ impl Parse for Contract {
         }
         input.parse::<Token![:]>()?;
         let harness = input.parse()?;
-        let mut skips = Vec::new();
-        if input.parse::<Option<Token![,]>>()?.is_some() && !input.is_empty() {
+        let (mut path, mut skips) = (None, Vec::new());
+        let mut more = input.parse::<Option<Token![,]>>()?.is_some();
+        if more && input.peek(Token![crate]) {
+            input.parse::<Token![crate]>()?;
+            input.parse::<Token![:]>()?;
+            path = Some(input.call(Path::parse_mod_style)?);
+            more = input.parse::<Option<Token![,]>>()?.is_some();
+        }
+        if more && !input.is_empty() {
             input.parse::<keyword::skip>()?;
             input.parse::<Token![:]>()?;
             skips = parse_skips(input)?;
@@ -76,6 +85,7 @@ impl Parse for Contract {
         Ok(Self {
             engine,
             harness,
+            path,
             skips,
         })
     }
@@ -123,11 +133,12 @@ impl Contract {
     }
 }
 
-/// `[queue: a_case, another_case] static_dispatch { queue::a_case = "reason" }`
+/// `[queue: a_case, another_case] static_dispatch { queue::a_case = "reason" } renamed`
 pub(super) struct MechanismTests {
     pub(super) list: CaseList,
     face: Ident,
     skips: Vec<Skip>,
+    pub(super) path: Path,
 }
 
 impl Parse for MechanismTests {
@@ -138,8 +149,17 @@ impl Parse for MechanismTests {
             list: list.parse()?,
             face: input.parse()?,
             skips: parse_skips(input)?,
+            path: match input.is_empty() {
+                true => usual_path(),
+                false => input.call(Path::parse_mod_style)?,
+            },
         })
     }
+}
+
+/// Where a crate finds the cases that has not renamed its dependency on them.
+pub(super) fn usual_path() -> Path {
+    parse_quote!(::alkstore_contract_tests)
 }
 
 impl MechanismTests {
