@@ -131,11 +131,15 @@ async fn wait<E: Batches>(
     let mut looks = place.first || pass.is_some();
     loop {
         let mut until = Instant::now() + LOOK;
+        let mut spawned = false;
         if looks && call.waits() {
             let turn = pass.take().map(Turn::Lead);
             match turn.unwrap_or_else(|| lanes.take(key, batching.inline)) {
                 Turn::Lead(pass) if batching.inline => lead(engine, pass, call).await,
-                Turn::Lead(pass) => drop(tokio::spawn(serve(engine.clone(), pass))),
+                Turn::Lead(pass) => {
+                    drop(tokio::spawn(serve(engine.clone(), pass)));
+                    spawned = true;
+                }
                 Turn::Follow(pause) => until = pause.map_or(until, |pause| pause.min(until)),
             }
         }
@@ -146,6 +150,9 @@ async fn wait<E: Batches>(
             _ if Instant::now() >= call.deadline => {
                 return lanes.reason(key).map_or(Ok(None), Err);
             }
+            // A runtime that is shutting down drops what is spawned at once, so the lane is free
+            // again: this task is dropped when it lets go of its thread.
+            Ok(Signal::Look) if spawned => tokio::task::yield_now().await,
             Ok(Signal::Look) if batching.inline && lanes.crowd.are_together() => {
                 // Those who were served together come back together.
                 tokio::task::yield_now().await;
