@@ -170,7 +170,7 @@ async fn a_blocked_batch_is_tried_until_its_calls_give_up() {
     });
     let error = ledger.write_one(9).await.expect_err("blocked");
     assert!(
-        error.is_transient() && error.to_string().contains("by a test"),
+        error.is_transient() && format!("{error:#}").contains("by a test"),
         "{error}"
     );
 }
