@@ -1,6 +1,6 @@
 //! Effects exactly once: with a saved offset, with an ack.
 
-use alkstore::{EnqueueOpts, Error, QueueOpts, Result, Store, Stream};
+use alkstore::{EnqueueOpts, Error, EventReceiver, QueueOpts, Result, Store, Stream};
 
 use crate::support::{count_rows, find_job, never, number, within};
 use crate::{Conn, Harness};
@@ -128,8 +128,12 @@ pub(super) async fn instances_that_subscribe_have_each_effect_once<H: Harness>(h
     let mut instances = Vec::new();
     for instance in 0..3 {
         let (store, stream) = (h.open().await, stream.clone());
-        instances.push(tokio::spawn(async move {
-            let mut events = stream.subscribe("consumer").await.unwrap();
+        // All of them before any saves: one that came after the last save would wait.
+        let events = stream.subscribe("consumer").await.unwrap();
+        instances.push((instance, store, events));
+    }
+    let run = |(instance, store, mut events): (i64, Store<H::Engine>, EventReceiver<_>)| {
+        tokio::spawn(async move {
             let mut kept = 0;
             while events.offset() < EVENTS {
                 let offset = events.recv().await.unwrap().unwrap().offset;
@@ -156,10 +160,11 @@ pub(super) async fn instances_that_subscribe_have_each_effect_once<H: Harness>(h
                 }
             }
             kept
-        }));
-    }
+        })
+    };
+    let running: Vec<_> = instances.into_iter().map(run).collect();
     let mut kept = 0;
-    for instance in instances {
+    for instance in running {
         kept += within(h, instance).await.unwrap();
     }
     assert_eq!((kept, count_rows::<H>(&store).await), (EVENTS, EVENTS));
