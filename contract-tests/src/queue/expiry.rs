@@ -248,7 +248,12 @@ pub(super) async fn a_sweep_lets_others_pass_and_keeps_its_steps<H: Harness>(h: 
     assert_eq!(take(&queue, "w").await.id, ready);
     drop(sweep);
     let rest = queue.sweep_expired().await.unwrap();
-    assert!(rest.expired <= 1200, "{} after a step", rest.expired);
+    let left = 1..2200;
+    assert!(
+        left.contains(&rest.expired),
+        "{} after a step",
+        rest.expired
+    );
     let all_dead = async || dead(&queue, &expired).await == expired.len();
     while !all_dead().await {
         // A step that was under way when the call was dropped may have come after.
