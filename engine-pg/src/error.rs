@@ -141,9 +141,12 @@ pub(crate) fn is_notify_queue_full(error: &sqlx::Error) -> bool {
 pub(crate) fn says_blocked(error: &Error) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
-        let code = match error.downcast_ref::<sqlx::Error>() {
-            Some(error) => code(error),
-            None => error.downcast_ref().map(PgDatabaseError::code),
+        let code = if let Some(error) = error.downcast_ref::<sqlx::Error>() {
+            code(error)
+        } else if let Some(said) = error.downcast_ref::<Box<dyn sqlx::error::DatabaseError>>() {
+            said.try_downcast_ref().map(PgDatabaseError::code)
+        } else {
+            error.downcast_ref().map(PgDatabaseError::code)
         };
         if code.is_some_and(|code| code == BLOCKED || CONFLICTS.contains(&code)) {
             return true;

@@ -15,8 +15,8 @@ const SPARE: i64 = 64;
 /// What lifetimes are counted from, see the schema.
 const EARLIEST: &str = "(-2305843009213693952)";
 /// How long a job is ready for, as the index has it.
-const LIFETIME: &str = "(least(expires_at, 2305843009213693952) \
-     - greatest(run_at, -2305843009213693952))";
+const LIFETIME: &str = "(least(greatest(expires_at, -2305843009213693952), 2305843009213693952) \
+     - least(greatest(run_at, -2305843009213693952), 2305843009213693952))";
 
 const READY: &str = "claim_expires_at IS NULL AND expires_at IS NULL AND run_at <= created_at";
 const DELAYED: &str = "claim_expires_at IS NULL AND expires_at IS NULL AND run_at > created_at";

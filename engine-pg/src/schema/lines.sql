@@ -15,6 +15,7 @@ CREATE INDEX IF NOT EXISTS jobs_due
 -- before all others. The bounds keep the difference within a number's range.
 CREATE INDEX IF NOT EXISTS jobs_lifetime
     ON {schema}.jobs (hashtextextended(queue, 0), priority DESC,
-        (least(expires_at, 2305843009213693952) - greatest(run_at, -2305843009213693952)) DESC,
+        (least(greatest(expires_at, -2305843009213693952), 2305843009213693952)
+            - least(greatest(run_at, -2305843009213693952), 2305843009213693952)) DESC,
         run_at, id)
     WHERE claim_expires_at IS NULL AND expires_at IS NOT NULL;

@@ -38,7 +38,8 @@ macro_rules! line {
 }
 macro_rules! lifetime {
     () => {
-        "(min(expires_at, 2305843009213693952) - max(run_at, -2305843009213693952))"
+        "(min(max(expires_at, -2305843009213693952), 2305843009213693952) \
+          - min(max(run_at, -2305843009213693952), 2305843009213693952))"
     };
 }
 // Whether jobs can be claimed that were not ready from the start.

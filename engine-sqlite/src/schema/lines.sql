@@ -14,6 +14,6 @@ CREATE INDEX IF NOT EXISTS __alkstore_jobs_due
 -- Those that expire, grouped by how long they are ready for: in a group, the expired ones are
 -- before all others. The bounds keep the difference within a number's range.
 CREATE INDEX IF NOT EXISTS __alkstore_jobs_lifetime
-    ON __alkstore_jobs (queue, priority DESC, (min(expires_at, 2305843009213693952)
-        - max(run_at, -2305843009213693952)) DESC, run_at, id)
+    ON __alkstore_jobs (queue, priority DESC, (min(max(expires_at, -2305843009213693952), 2305843009213693952)
+        - min(max(run_at, -2305843009213693952), 2305843009213693952)) DESC, run_at, id)
     WHERE claim_expires_at IS NULL AND expires_at IS NOT NULL;

@@ -176,7 +176,7 @@ impl Ledger {
             .entries
             .extend(entries.iter().map(|entry| entry.name));
         Ok((first..landed.entries.len())
-            .map(|place| place as i64)
+            .map(|place| i64::try_from(place).expect("few"))
             .collect())
     }
 
