@@ -244,6 +244,8 @@ pub(super) async fn a_sweep_lets_others_pass_and_keeps_its_steps<H: Harness>(h: 
         }
     };
     assert_eq!(first.last_error.as_deref(), Some(EXPIRED));
+    let last = job(&queue, expired[2199]).await;
+    assert_eq!(last.state, JobState::Pending, "a step leaves the rest");
     let ready = put(&queue, EnqueueOpts::default()).await;
     assert_eq!(take(&queue, "w").await.id, ready);
     drop(sweep);

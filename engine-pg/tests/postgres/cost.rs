@@ -295,3 +295,59 @@ async fn all_gone(database: &Database<'_>) {
         tokio::time::sleep(Duration::from_millis(1200)).await;
     }
 }
+
+/// The blocks that claims of one job read do not follow how many priorities delayed jobs have,
+/// nor how many jobs have expired.
+#[tokio::test]
+async fn a_claim_passes_by_no_delayed_and_no_expired_job() {
+    // Priority, run_at, created_at and expiry of the n-th job.
+    const READY: &str = "0, n, n, NULL";
+    const DELAYED: &str = "9, 90000000000 + n, 0, NULL";
+    const LEVELS: &str = "n, 90000000000 + n, 0, NULL";
+    const EXPIRED: &str = "9, n, n, n + 100";
+    let server = PostgresServer::start(&ServerOptions::new());
+    let blocks = async |kinds: &[&str], found| {
+        let database = server.create_database();
+        blocks_of_claims(&database, kinds, found).await
+    };
+    for (others, found) in [(None, None), (Some(READY), Some(0))] {
+        let beside = async |delayed| {
+            let kinds: Vec<_> = others.into_iter().chain([delayed]).collect();
+            blocks(&kinds, found).await
+        };
+        let (one, many) = (beside(DELAYED).await, beside(LEVELS).await);
+        assert!(many <= one * 3, "{one} beside one priority, {many}");
+    }
+    let alone = blocks(&[READY], Some(0)).await;
+    let beside = blocks(&[READY, EXPIRED], Some(0)).await;
+    println!("{alone} {beside}");
+    assert!(beside <= alone * 3 / 2, "{alone} alone, {beside}");
+}
+
+/// The blocks that ten claims read, of a queue with 20,000 jobs of each of these kinds.
+async fn blocks_of_claims(database: &Database<'_>, kinds: &[&str], found: Option<i64>) -> i64 {
+    let blocks = || -> i64 {
+        let text = "SELECT heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read
+             FROM pg_statio_user_tables WHERE relname = 'jobs'";
+        database.sql(text).parse().unwrap()
+    };
+    open_with(database, options()).await.close().await;
+    for columns in kinds {
+        database.sql(&format!(
+            "INSERT INTO alkstore.jobs (queue, max_attempts, visibility_timeout_s, backoff_base_s,
+                 payload, priority, run_at, created_at, expires_at)
+             SELECT 'work', 9, 300, 5, '', {columns} FROM generate_series(1, 20000) AS n"
+        ));
+    }
+    database.sql("VACUUM ANALYZE alkstore.jobs");
+    all_gone(database).await;
+    let before = blocks();
+    let store = open_with(database, options().pool(1)).await;
+    for _ in 0..10 {
+        let claimed = queue(&store, "work").claim_one("w").await.unwrap();
+        assert_eq!(claimed.map(|job| job.priority), found);
+    }
+    store.close().await;
+    all_gone(database).await;
+    blocks() - before
+}

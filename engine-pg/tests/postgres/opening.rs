@@ -276,3 +276,20 @@ async fn refusals_say_why() {
     );
     assert_eq!(stream.read_since(0, 9).await.unwrap().len(), 1);
 }
+
+/// A database of the same version with the former index of pending jobs gets today's.
+#[tokio::test]
+async fn the_former_index_of_pending_jobs_is_replaced() {
+    let database = database();
+    open(&database).await.close().await;
+    database.sql(
+        "DROP INDEX alkstore.jobs_ready; DROP INDEX alkstore.jobs_due;
+         CREATE INDEX jobs_pending ON alkstore.jobs (queue)",
+    );
+    for _ in 0..2 {
+        open(&database).await.close().await;
+        let indexes = "SELECT string_agg(indexname, ' ' ORDER BY indexname) FROM pg_indexes
+             WHERE tablename = 'jobs' AND indexname SIMILAR TO 'jobs_(pending|ready|due)'";
+        assert_eq!(database.sql(indexes), "jobs_due jobs_ready");
+    }
+}

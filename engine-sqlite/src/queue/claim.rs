@@ -12,12 +12,13 @@ use super::sweep::bury_expired;
 use crate::error::Answer;
 use crate::exec::{Exec, Row, Value};
 
-/// What has to be seen to before a pick: whether there are expired jobs, lapsed claims, and jobs
-/// that can be claimed but were not ready from the start.
+/// What a pick has to know: the last expiry of the queue's jobs, and whether there are lapsed
+/// claims and delayed jobs that are due.
 pub(super) const LOOK: &str = concat!(
-    "SELECT EXISTS (SELECT 1 FROM __alkstore_jobs WHERE queue = ?1 AND expires_at <= ?2),
+    "SELECT (SELECT expires_at FROM __alkstore_jobs
+             WHERE queue = ?1 AND expires_at IS NOT NULL ORDER BY expires_at DESC LIMIT 1),
          EXISTS (SELECT 1 FROM __alkstore_jobs WHERE queue = ?1 AND claim_expires_at < ?2), ",
-    others!()
+    any_due!()
 );
 pub(super) const MANY_EXPIRED: &str = "SELECT 1 FROM __alkstore_jobs
      WHERE queue = ?1 AND expires_at <= ?2 LIMIT 1 OFFSET ?3";
@@ -78,15 +79,16 @@ struct Taker<'t> {
 /// Hands out jobs of one queue, and sees to what has expired or lapsed.
 async fn serve<X: Exec>(x: &mut X, now: i64, queue: &str, takers: &mut [Taker<'_>]) -> Answer<()> {
     let past = [Value::Text(queue), Value::Int(now)];
-    let flags = |row: &Row<'_>| Ok((row.int(0)? != 0, row.int(1)? != 0, row.int(2)? != 0));
+    let flags = |row: &Row<'_>| Ok((row.maybe_int(0)?, row.int(1)? != 0, row.int(2)? != 0));
     let look = x.rows(LOOK, &past, flags).await?.pop();
-    let (expired, lapsed, others) = look.unwrap_or_default();
+    let (last_expiry, lapsed, due) = look.unwrap_or_default();
     if lapsed {
         end_lapsed(x, queue, now).await?;
     }
+    let others = lapsed || due || last_expiry.is_some_and(|last| last > now);
     let wanted = takers.iter();
     let wanted = wanted.fold(0_i64, |sum, taker| sum.saturating_add(taker.wanted));
-    let jobs = pick(x, queue, now, wanted, others || lapsed).await?;
+    let jobs = pick(x, queue, now, wanted, others).await?;
     let short = i64::try_from(jobs.len()).is_ok_and(|jobs| jobs < wanted);
     let mut jobs = jobs.into_iter();
     for taker in takers {
@@ -96,7 +98,7 @@ async fn serve<X: Exec>(x: &mut X, now: i64, queue: &str, takers: &mut [Taker<'_
             taker.jobs.push(job);
         }
     }
-    if expired && (short || !many_expired(x, queue, now).await?) {
+    if last_expiry.is_some() && (short || !many_expired(x, queue, now).await?) {
         bury_expired(x, queue, now, MOST_EXPIRED_PER_CLAIM).await?;
     }
     Ok(())

@@ -42,15 +42,10 @@ macro_rules! lifetime {
           - min(max(run_at, -2305843009213693952), 2305843009213693952))"
     };
 }
-// Whether jobs can be claimed that were not ready from the start.
-macro_rules! others {
+// Whether a delayed job is due.
+macro_rules! any_due {
     () => {
-        concat!(
-            "EXISTS (SELECT 1 FROM ",
-            line!(due),
-            " AND run_at <= ?2) OR EXISTS (SELECT 1 FROM __alkstore_jobs \
-              WHERE queue = ?1 AND expires_at > ?2)"
-        )
+        concat!("EXISTS (SELECT 1 FROM ", line!(due), " AND run_at <= ?2)")
     };
 }
 // The highest priority in the line, not above a bound.

@@ -233,3 +233,19 @@ fn a_step_of_a_sweep_is_bounded() {
     }
     assert_eq!(done, [200, 200, 200, 200, 200, 2, 2, 1]);
 }
+
+#[test]
+fn a_database_with_the_former_index_of_pending_jobs_is_brought_up_to_date() {
+    let connection = &mut database();
+    fill(connection, 3, READY_LOW);
+    let former = "DROP INDEX __alkstore_jobs_ready; DROP INDEX __alkstore_jobs_due;
+         CREATE INDEX __alkstore_jobs_pending ON __alkstore_jobs (queue)";
+    connection.execute_batch(former).expect("as it was");
+    assert_eq!(schema::look(connection).expect("seen"), Schema::Older);
+    for _ in 0..2 {
+        let schema = schema::bring_up(connection).expect("brought up");
+        assert_eq!(schema, Schema::Current);
+    }
+    assert_eq!(schema::look(connection).expect("seen"), Schema::Current);
+    steps(connection, 1_000_000, Some(0));
+}
