@@ -302,6 +302,15 @@ impl Inner {
         there.map_err(|failure| failure.into_error(doing))
     }
 
+    /// The same, however lately it was checked.
+    pub(crate) fn check_all_there(&self, doing: &str) -> Result<()> {
+        if self.is_closed() {
+            return Err(Error::store_closed());
+        }
+        let there = self.place.check_still_there();
+        there.map_err(|failure| failure.into_error(doing))
+    }
+
     fn check_process(&self, doing: &str) -> Result<()> {
         let same = self.place.check_process();
         same.map_err(|failure| failure.into_error(doing))

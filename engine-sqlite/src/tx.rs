@@ -30,7 +30,7 @@ impl Backend for Sqlite {
     async fn begin(&self) -> Result<SqliteTx> {
         check_runtime()?;
         let inner = self.inner();
-        inner.check_still_there(BEGINNING)?;
+        inner.check_all_there(BEGINNING)?;
         let mut backoff = Backoff::new(inner.settings.busy_timeout);
         loop {
             let kept = inner.keep_writer(BEGINNING, &mut backoff).await?;
