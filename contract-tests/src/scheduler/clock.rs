@@ -46,6 +46,7 @@ pub(super) async fn a_leader_resets_a_boundary_that_a_clock_ahead_has_left<H: Ha
     schedule(&store, "end", "@every 9223372036854775807s").await;
     let tick = queue(&store, "tick");
     let runner = Runner::start(&store);
+    fired(h, &tick, 0).await;
     poke(&store).await;
     // Nothing fires, and the leader has the time to look.
     fired(h, &tick, 0).await;
