@@ -57,8 +57,8 @@ pub(crate) struct Listener {
 #[derive(Debug)]
 struct Task {
     requests: mpsc::UnboundedSender<Request>,
-    /// Dropped, it ends the thread.
-    _running: oneshot::Sender<()>,
+    /// Ends the thread.
+    end: oneshot::Sender<()>,
     ended: oneshot::Receiver<()>,
 }
 
@@ -118,7 +118,7 @@ impl Listener {
         let (requests, receiver) = mpsc::unbounded_channel();
         requests.send(request).ok();
         let (config, hub) = (self.config.clone(), self.hub.clone());
-        let (running, stop) = oneshot::channel();
+        let (end, stop) = oneshot::channel();
         let (ends, ended) = oneshot::channel();
         on_thread(ends, async move {
             let listening = async {
@@ -139,12 +139,13 @@ impl Listener {
             };
             tokio::select! {
                 () = listening => {}
-                _ = stop => {}
+                // Dropped unsent, the session lives for as long as someone hears it.
+                Ok(()) = stop => {}
             }
         })?;
         *task = Some(Task {
             requests,
-            _running: running,
+            end,
             ended,
         });
         Ok(())
@@ -155,11 +156,12 @@ impl Listener {
         let task = self.task().take();
         if let Some(Task {
             requests,
-            _running: running,
+            end,
             ended,
         }) = task
         {
-            drop((requests, running));
+            drop(requests);
+            end.send(()).ok();
             ended.await.ok();
         }
     }
@@ -178,9 +180,12 @@ fn on_thread(
     let starting = |error| Error::transient("starting the thread that listens failed", error);
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(starting)?;
+    // What is logged goes where the one who listens first sends it.
+    let dispatch = tracing::dispatcher::get_default(Clone::clone);
     std::thread::Builder::new()
         .name("alkstore-postgres-listener".to_owned())
         .spawn(move || {
+            let _logging = tracing::dispatcher::set_default(&dispatch);
             runtime.block_on(work);
             // What is still open is closed before anybody hears of the end.
             drop(runtime);
