@@ -13,7 +13,7 @@ use crate::support::{database, enqueue, open, open_with, queue, works};
 async fn refused(database: &Database<'_>, url: &str) -> Error {
     let opened = PostgresOptions::new().open(url).await;
     let error = opened.expect_err("this must be refused");
-    assert!(!error.to_string().contains("secret"), "{error}");
+    assert!(!format!("{error:#}").contains("secret"), "{error}");
     let tables = database.sql("SELECT count(*) FROM pg_tables WHERE schemaname = 'alkstore'");
     assert!(
         tables == "0" || tables == "8" || tables == "1",
@@ -95,7 +95,7 @@ async fn a_newer_schema_is_refused() {
     database.sql("UPDATE alkstore.schema_version SET version = 99");
     let error = refused(&database, &database.url()).await;
     assert!(!error.is_transient());
-    assert!(error.to_string().contains("newer"), "{error}");
+    assert!(format!("{error:#}").contains("newer"), "{error}");
     assert!(
         error.source().unwrap().to_string().contains("99"),
         "{error}"
@@ -181,13 +181,13 @@ async fn a_plain_role_needs_its_schema_only() {
     }
     let url = |role: &str| database.server().url_of_role(role, "secret", name);
     let error = refused(&database, &url(&owner)).await;
-    assert!(error.to_string().contains("rights"), "{error}");
+    assert!(format!("{error:#}").contains("rights"), "{error}");
 
     database.sql(&format!("CREATE SCHEMA alkstore AUTHORIZATION {owner}"));
     let store = Store::new(PostgresOptions::new().open(&url(&owner)).await.unwrap());
     works(&store).await;
     let error = refused(&database, &url(&user)).await;
-    assert!(error.to_string().contains("rights"), "{error}");
+    assert!(format!("{error:#}").contains("rights"), "{error}");
     assert!(!error.is_transient());
 
     database.sql(&format!(
@@ -207,7 +207,7 @@ async fn a_plain_role_needs_its_schema_only() {
         .await
         .unwrap_err();
     assert!(
-        error.to_string().contains("rights") && !error.is_transient(),
+        format!("{error:#}").contains("rights") && !error.is_transient(),
         "{error}"
     );
     assert!(
@@ -223,7 +223,7 @@ async fn a_plain_role_needs_its_schema_only() {
     if database.server().is_own() {
         let wrong = database.server().url_of_role(&user, "secrets", name);
         let error = refused(&database, &wrong).await;
-        assert!(error.to_string().contains("does not let"), "{error}");
+        assert!(format!("{error:#}").contains("does not let"), "{error}");
     }
     store.close().await;
     database.sql(&format!(
@@ -261,7 +261,7 @@ async fn refusals_say_why() {
     read_only("on");
     let error = refused(&database, &database.url()).await;
     assert!(
-        error.to_string().contains("read-only") && error.is_transient(),
+        format!("{error:#}").contains("read-only") && error.is_transient(),
         "{error}"
     );
     read_only("off");
@@ -271,7 +271,7 @@ async fn refusals_say_why() {
     let stream = store.stream("events").unwrap();
     let error = stream.publish(&1).await.unwrap_err();
     assert!(
-        error.to_string().contains("read-only") && error.is_transient(),
+        format!("{error:#}").contains("read-only") && error.is_transient(),
         "{error}"
     );
     assert_eq!(stream.read_since(0, 9).await.unwrap().len(), 1);

@@ -130,7 +130,7 @@ async fn sessions_of_a_pooler_are_set_up_later() {
     let error = options().open(&url).await.unwrap_err();
     assert!(!error.is_transient(), "{error}");
     assert!(
-        error.to_string().contains("a pooler is in between"),
+        format!("{error:#}").contains("a pooler is in between"),
         "{error}"
     );
 }

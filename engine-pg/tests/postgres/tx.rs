@@ -17,7 +17,7 @@ async fn a_failed_transaction_does_not_commit() {
             .unwrap();
         assert!(tx.connection().execute("SELECT 1 / 0").await.is_err());
         let error = tx.commit().await.unwrap_err();
-        assert!(error.to_string().contains("has failed"), "{error}");
+        assert!(format!("{error:#}").contains("has failed"), "{error}");
         assert!(!error.is_transient());
     }
     assert!(

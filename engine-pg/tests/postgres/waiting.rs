@@ -87,7 +87,10 @@ async fn a_publish_that_is_given_up_is_gone() {
             let started = Instant::now();
             let error = soon(stream.publish(&n)).await.unwrap_err();
             assert!(error.is_transient(), "{error}");
-            assert!(error.to_string().contains("another transaction"), "{error}");
+            assert!(
+                format!("{error:#}").contains("another transaction"),
+                "{error}"
+            );
             assert!(started.elapsed() < Duration::from_millis(1500));
         } else {
             timeout(Duration::from_millis(20), stream.publish(&n))
@@ -188,7 +191,10 @@ async fn transactions_of_one_task_do_not_wait_for_each_other_for_ever() {
         let error = soon(second.publish_tx("stream", &2)).await.unwrap_err();
         assert!(started.elapsed() < Duration::from_millis(1500));
         assert!(error.is_transient(), "{error}");
-        assert!(error.to_string().contains("another transaction"), "{error}");
+        assert!(
+            format!("{error:#}").contains("another transaction"),
+            "{error}"
+        );
         second.rollback().await.unwrap();
         first.commit().await.unwrap();
     }
@@ -209,7 +215,10 @@ async fn an_applications_transactions_do_not_wait_for_each_other_for_ever() {
         .await
         .unwrap_err();
     assert!(error.is_transient(), "{error}");
-    assert!(error.to_string().contains("another transaction"), "{error}");
+    assert!(
+        format!("{error:#}").contains("another transaction"),
+        "{error}"
+    );
     drop(second);
     first.commit().await.unwrap();
     assert_eq!(
@@ -278,7 +287,10 @@ async fn a_statement_that_the_server_cancels_may_be_tried_again() {
     for error in soon(join_all(enqueues)).await {
         let error = error.unwrap_err();
         assert!(error.is_transient(), "{error}");
-        assert!(error.to_string().contains("statement_timeout"), "{error}");
+        assert!(
+            format!("{error:#}").contains("statement_timeout"),
+            "{error}"
+        );
     }
     assert!(started.elapsed() < Duration::from_secs(2));
 }
