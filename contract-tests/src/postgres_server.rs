@@ -332,7 +332,7 @@ impl PostgresServer {
     ///
     /// # Errors
     ///
-    /// What the server says.
+    /// The server's answer.
     pub fn try_sql(&self, database: &str, text: &str) -> Result<String, SqlError> {
         sql::run(&self.socket_url(database), text)
     }

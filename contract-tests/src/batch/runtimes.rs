@@ -56,7 +56,7 @@ pub(super) async fn a_runtime_that_stops_strands_no_call<H: Harness>(h: &H) {
     }
 }
 
-/// What becomes of the runtime of the call that was first to wait.
+/// The fate of the runtime whose call was first to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// Its call ends; then nobody drives it.

@@ -57,7 +57,7 @@ async fn end<E: Engine>(tx: alkstore::Tx<E>, commit: bool) {
 
 /// Payloads that are large together, or each for itself, are all stored by calls at once.
 pub(super) async fn many_large_payloads_at_once_are_all_stored<H: Harness>(h: &H) {
-    /// How many at once, and of how many bytes.
+    /// The number of calls at once, and the bytes of each payload.
     const SIZES: [(usize, usize); 2] = [(12, 1 << 20), (30, 200 << 10)];
     let store = h.open().await;
     let queue = work(&store, QueueOpts::default());

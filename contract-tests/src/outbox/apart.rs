@@ -152,7 +152,7 @@ pub(super) async fn an_outbox_hears_of_its_messages<H: Harness>(h: &H) {
     never(h, queue_wakes.recv()).await;
 }
 
-/// What was enqueued in a transaction is read in it, by who has the outbox's name.
+/// A message that was enqueued in a transaction is read in it, by the outbox's name.
 pub(super) async fn a_transaction_reads_its_own_messages<H: Harness>(h: &H) {
     let store = h.open().await;
     let mut tx = store.begin_tx().await.unwrap();

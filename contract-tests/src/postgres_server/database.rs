@@ -66,7 +66,7 @@ impl<'s> Database<'s> {
     ///
     /// # Errors
     ///
-    /// What the server says.
+    /// The server's answer.
     pub fn try_sql(&self, text: &str) -> Result<String, SqlError> {
         self.server.try_sql(&self.name, text)
     }

@@ -33,7 +33,7 @@ pub struct Database {
     pub(super) fault: Option<Fault>,
 }
 
-/// How operations go.
+/// The course of each operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reach {
     /// As they should.

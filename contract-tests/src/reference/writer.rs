@@ -1,4 +1,4 @@
-//! Who may write: one at a time.
+//! The right to write: one holder at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -123,7 +123,7 @@ pub(super) async fn a_leader_that_was_replaced_for_a_while_learns_it<H: Harness>
     next.stop(h).await;
 }
 
-/// What a leader's renewal goes by: a lease that lapsed goes on, unless the lock was released
+/// The rule of a leader's renewal: a lease that lapsed goes on, unless the lock was released
 /// or anyone has acquired it since.
 pub(super) async fn a_lapsed_lock_goes_on_unless_it_was_acquired_since<H: Harness>(h: &H) {
     let store = h.open().await;

@@ -1,4 +1,4 @@
-//! How a call is made: to its end, half-way, or with pauses.
+//! Ways to make a call: to its end, half-way, or with pauses.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};

@@ -1,4 +1,4 @@
-//! What callers know of their calls.
+//! The callers' record of their calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use alkstore::{Engine, JobHandle};
 
-/// What all calls since the last comparison came to.
+/// The results of all calls since the last comparison.
 pub(super) struct Ledger<E: Engine> {
     last: AtomicU64,
     entries: Mutex<Entries<E>>,
