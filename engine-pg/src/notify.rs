@@ -474,44 +474,59 @@ fn owe(inner: &Arc<Inner>, wakes: impl IntoIterator<Item = String>) {
     if let Ok(runtime) = Handle::try_current() {
         table.paying = true;
         drop(table);
-        runtime.spawn(pay(Paying(Arc::clone(inner))));
+        runtime.spawn(pay(Paying {
+            inner: Arc::clone(inner),
+            sending: Vec::new(),
+        }));
     }
 }
 
-/// Being the task that pays. If its runtime ends first, the next one that owes starts another.
-struct Paying(Arc<Inner>);
+/// The task that pays. If its runtime ends first, the next change that owes a wake starts another,
+/// which sends as well what this one had not sent.
+struct Paying {
+    inner: Arc<Inner>,
+    sending: Vec<String>,
+}
 
 impl Drop for Paying {
     fn drop(&mut self) {
-        self.0.notifier.table().paying = false;
+        let mut table = self.inner.notifier.table();
+        table.owed.extend(self.sending.drain(..));
+        table.paying = false;
     }
 }
 
 /// Sends what is owed when it is due, until nothing is.
-async fn pay(paying: Paying) {
-    let inner = &paying.0;
+async fn pay(mut paying: Paying) {
+    /// The references that this task itself has.
+    const MINE: usize = 2;
+    let inner = &Arc::clone(&paying.inner);
     loop {
         match inner.notifier.due() {
             Due::Nothing => return,
             Due::At(next) => sleep_until(next.into()).await,
-            Due::Now(wakes) => match send(inner, &wakes).await {
-                Ok(()) => inner.notifier.table().outage.is_over(Instant::now()),
-                Err(error) => {
-                    inner.notifier.table().owed.extend(wakes);
-                    // Closed, or dropped by all but this task: there is no more to come.
-                    if inner.live().is_err() || Arc::strong_count(inner) == 1 {
-                        return;
-                    }
-                    let (pause, told) = {
-                        let outage = &mut inner.notifier.table().outage;
-                        (outage.pause(), outage.is_to_be_told(Instant::now()))
-                    };
-                    if told {
-                        tracing::warn!(%error, "wakes wait for the server");
-                    }
-                    sleep(pause).await;
+            Due::Now(wakes) => {
+                paying.sending = wakes;
+                let sent = send(inner, &paying.sending).await;
+                let wakes = std::mem::take(&mut paying.sending);
+                let Err(error) = sent else {
+                    inner.notifier.table().outage.is_over(Instant::now());
+                    continue;
+                };
+                inner.notifier.table().owed.extend(wakes);
+                // Closed, or dropped by all but this task: there is no more to come.
+                if inner.live().is_err() || Arc::strong_count(inner) == MINE {
+                    return;
                 }
-            },
+                let (pause, told) = {
+                    let outage = &mut inner.notifier.table().outage;
+                    (outage.pause(), outage.is_to_be_told(Instant::now()))
+                };
+                if told {
+                    tracing::warn!(%error, "wakes wait for the server");
+                }
+                sleep(pause).await;
+            }
         }
     }
 }
