@@ -55,6 +55,7 @@
 #![deny(missing_docs)]
 
 mod backend;
+mod backoff;
 mod batch;
 mod checkpoint;
 mod error;

@@ -11,7 +11,8 @@ use sqlx::SqlitePool;
 use sqlx::sqlite::{SqlitePoolOptions, SqliteSynchronous};
 
 use crate::Sqlite;
-use crate::backend::{Backoff, Inner, Settings};
+use crate::backend::{Inner, Settings};
+use crate::backoff::Backoff;
 use crate::error::{Answer, Busy, Failure};
 use crate::notify;
 use crate::place::{Place, Role};

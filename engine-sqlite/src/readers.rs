@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-use crate::backend::Backoff;
+use crate::backoff::Backoff;
 use crate::error::Busy;
 use crate::place::{Place, Role};
 

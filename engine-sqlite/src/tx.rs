@@ -12,7 +12,8 @@ use sqlx::{ConnectOptions as _, Sqlite as Driver, SqliteConnection};
 use tokio::time::timeout;
 
 use crate::Sqlite;
-use crate::backend::{Backoff, Inner, Kept, Writer};
+use crate::backend::{Inner, Kept, Writer};
+use crate::backoff::Backoff;
 use crate::error::{Answer, Busy, Failure, TransactionGone};
 use crate::options::is_locked;
 use crate::session::Session;

@@ -12,7 +12,8 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
-use crate::backend::{Backoff, Kept};
+use crate::backend::Kept;
+use crate::backoff::Backoff;
 
 const CALLS: usize = 64;
 
