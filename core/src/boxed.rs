@@ -12,7 +12,7 @@ use crate::engine::batch::batches_twin::DynBatches;
 use crate::engine::locks_twin::DynLocks;
 use crate::engine::notify_twin::DynNotify;
 use crate::engine::queues_twin::DynQueues;
-use crate::engine::schedules_twin::DynSchedules;
+use crate::engine::scheduler::schedules_twin::DynSchedules;
 use crate::engine::streams_twin::DynStreams;
 use crate::engine::{Backend, Engine, Transaction, Wakes};
 use crate::{Error, Result, Store};

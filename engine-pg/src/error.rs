@@ -132,28 +132,44 @@ pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
 /// Whether the server's queue of notifies, which all its databases share, had no room: the
 /// whole transaction was rolled back for it.
 pub(crate) fn is_notify_queue_full(error: &sqlx::Error) -> bool {
+    server_said(error).is_some_and(is_full_of_notifies)
+}
+
+fn is_full_of_notifies(said: &PgDatabaseError) -> bool {
     // The code is that of every limit, and the text may be in any language.
-    server_said(error)
-        .is_some_and(|said| said.code() == "54000" && said.routine() == Some("PreCommit_Notify"))
+    said.code() == "54000" && said.routine() == Some("PreCommit_Notify")
 }
 
 /// Whether an error of this engine says that others were in the way and nothing was done.
 pub(crate) fn says_blocked(error: &Error) -> bool {
+    reported(error).is_some_and(|said| {
+        let code = said.code();
+        code == BLOCKED || CONFLICTS.contains(&code)
+    })
+}
+
+/// Whether an error of this engine says that a notify found no room in the server.
+pub(crate) fn says_notify_queue_full(error: &Error) -> bool {
+    reported(error).is_some_and(is_full_of_notifies)
+}
+
+/// The server's own error in one of this engine's. What stands between them is left out of a
+/// chain where it has nothing of its own to say, so each form of it is looked for.
+fn reported(error: &Error) -> Option<&PgDatabaseError> {
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
-        let code = if let Some(error) = error.downcast_ref::<sqlx::Error>() {
-            code(error)
-        } else if let Some(said) = error.downcast_ref::<Box<dyn sqlx::error::DatabaseError>>() {
-            said.try_downcast_ref().map(PgDatabaseError::code)
-        } else {
-            error.downcast_ref().map(PgDatabaseError::code)
-        };
-        if code.is_some_and(|code| code == BLOCKED || CONFLICTS.contains(&code)) {
-            return true;
+        if let Some(error) = error.downcast_ref::<sqlx::Error>() {
+            return server_said(error);
+        }
+        if let Some(said) = error.downcast_ref::<Box<dyn sqlx::error::DatabaseError>>() {
+            return said.try_downcast_ref();
+        }
+        if let Some(said) = error.downcast_ref() {
+            return Some(said);
         }
         source = error.source();
     }
-    false
+    None
 }
 
 pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
