@@ -178,7 +178,7 @@ async fn a_leader_gives_up_with_its_lease_and_says_why() {
         assert!((9..=15).contains(&lasted), "{lasted} seconds");
         assert!(matches!(error, Error::Database(_)), "{error:?}");
         assert_eq!(error.is_transient(), reach == AWAY);
-        assert!(error.to_string().contains(cause), "{error}");
+        assert!(format!("{error:#}").contains(cause), "{error:#}");
         let warnings = warnings.0.load(Ordering::SeqCst);
         assert!((1..=5).contains(&warnings), "{warnings} warnings");
     }
